@@ -1,0 +1,29 @@
+"""`roundk run [--dir DIR] -- COMMAND...`."""
+
+from __future__ import annotations
+
+import click
+
+from roundk.hooks import config, launch
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--dir", "directory", metavar="DIR", help="Run directory. Default: roundk-runs/<time>-<pid>.")
+@click.option(
+    "--max-mb",
+    default=config.DEFAULT_MAX_MB,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Disk per rank in MiB; beyond it the oldest calls are deleted.",
+)
+@click.argument("command_line", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def command(context: click.Context, directory: str | None, max_mb: int, command_line: tuple[str, ...]) -> None:
+    """Run COMMAND with every torch.distributed call of its ranks recorded.
+
+    Nothing in the job changes: same streams, signals and exit code. On several hosts, run it on each with the same
+    directory on a shared file system, or analyse the directories together.
+
+    Example: roundk run -- torchrun --nproc-per-node 8 train.py
+    """
+    context.exit(launch.run(command_line, directory, max_mb))

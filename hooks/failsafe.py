@@ -1,0 +1,64 @@
+"""The one fence between roundk and the training job: an error of ours is counted, told once, and switches us off.
+
+Whatever torch, Python's start or shutdown calls of ours goes through `guard`. KeyboardInterrupt and SystemExit pass:
+they belong to the user's signal handlers.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Result = TypeVar("_Result")
+
+errors = 0
+"""Errors of ours in this process."""
+_switches: list[Callable[[str], None]] = []
+
+
+def on_error(switch_off: Callable[[str], None]) -> None:
+    """Have a function called with the reason when an error of ours switches the recorder off."""
+    _switches.append(switch_off)
+
+
+def trip(error: BaseException) -> None:
+    """Count an error; the first one is told on stderr and switches recording off."""
+    global errors  # noqa: PLW0603 - one counter per process is the point
+    errors += 1
+    if errors > 1:
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    reason = f"{type(error).__name__}: {error}{where}"
+    for switch_off in _switches:
+        try:
+            switch_off(reason)
+        except Exception:
+            continue  # the switch failed too: what it would have written is lost, training is not
+    warn(f"recording is off in this process, training goes on: {reason}")
+
+
+def warn(message: str) -> None:
+    """One line on stderr, if there still is one."""
+    try:
+        sys.stderr.write(f"roundk: {message}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def guard(function: Callable[..., _Result]) -> Callable[..., _Result | None]:
+    """The same function, giving None instead of raising an error of ours."""
+
+    def guarded(*args: Any) -> _Result | None:
+        try:
+            return function(*args)
+        except Exception as error:
+            trip(error)
+            return None
+
+    return guarded

@@ -1,0 +1,133 @@
+"""The kernels that see every collective: one per c10d operation at the dispatch key BackendSelect.
+
+The key lies above all backends and is a fall-through by default, so that a kernel there shadows nothing and sees calls
+from C++ and Python, from any thread and for any device. It redispatches with the key removed, which releases the GIL.
+
+Source: torch/csrc/distributed/c10d/Ops.cpp; `torch.library.Library.impl(..., with_keyset=True)`, torch 2.6 to 2.14.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from roundk.hooks import failsafe
+from roundk.hooks.plans import Plan
+from roundk.tracer import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roundk.hooks.recorder import Recorder
+
+_RAISED = object()
+_reducing = threading.local()
+_libraries: list[Any] = []
+"""Kept for ever: a library that is dropped takes its kernels with it."""
+
+_REDUCING_METHODS = (
+    "allreduce",
+    "allreduce_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+)
+
+
+def install(recorder: Callable[[], Recorder | None]) -> None:
+    """Register the kernels. `recorder()` gives who records, or None."""
+    import torch
+
+    library = torch.library.Library("c10d", "IMPL")
+    _libraries.append(library)
+    for name in operations():
+        operation = getattr(torch.ops.c10d, name).default
+        library.impl(
+            name, _kernel(operation, Plan(name, operation._schema), recorder), "BackendSelect", with_keyset=True
+        )
+    for method in _REDUCING_METHODS:
+        _note_reduce_op(method)
+
+
+def operations() -> list[str]:
+    """Names of the dispatched operations that take a process group."""
+    import torch
+
+    schemas = torch._C._jit_get_all_schemas()
+    return sorted(
+        schema.name.removeprefix("c10d::")
+        for schema in schemas
+        if schema.name.startswith("c10d::") and any("ProcessGroup" in str(a.type) for a in schema.arguments)
+    )
+
+
+def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None]) -> Callable[..., Any]:
+    import torch
+
+    key = torch._C.DispatchKey.BackendSelect
+    redispatch = operation._handle.redispatch_boxed
+    unbox = torch.distributed.Work.unbox
+
+    def record_enter(args: tuple[Any, ...]) -> Any:
+        records = recorder()
+        if records is None:
+            return None
+        call = records.enter(plan, args, getattr(_reducing, "op", 0))
+        return None if call is None else (records, call)
+
+    def record_return(entered: tuple[Recorder, Any], result: Any) -> None:
+        records, call = entered
+        raised = result is _RAISED
+        boxed = None if raised or plan.work_at == -2 else result if plan.work_at == -1 else result[plan.work_at]
+        records.returned(plan, call, None if boxed is None else unbox(boxed), raised)
+
+    enter, leave = failsafe.guard(record_enter), failsafe.guard(record_return)
+
+    def kernel(keyset: Any, *args: Any) -> Any:
+        entered = enter(args)
+        if entered is None:
+            return redispatch(keyset.remove(key), *args)
+        result = _RAISED
+        try:
+            result = redispatch(keyset.remove(key), *args)
+        finally:
+            leave(entered, result)
+        return result
+
+    return kernel
+
+
+def _note_reduce_op(method: str) -> None:
+    """Keep what reduction a ProcessGroup method was given: the dispatcher passes it as an object Python cannot read."""
+    from torch.distributed import ProcessGroup
+
+    original = getattr(ProcessGroup, method, None)
+    if original is None:
+        return
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _reducing.op = note(args, kwargs) or 0
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _reducing.op = 0
+
+    note = failsafe.guard(_reduce_op)
+    wrapper.__name__ = method
+    wrapper.__doc__ = original.__doc__
+    setattr(ProcessGroup, method, wrapper)
+
+
+def _reduce_op(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    for value in (*reversed(args), *kwargs.values()):
+        given = getattr(value, "reduceOp", value)  # an options object, or the operation itself
+        name = getattr(getattr(given, "op", given), "name", None)
+        if isinstance(name, str):
+            return _CODES.get(name, _CODES["OTHER"])
+    return _CODES["SUM"]  # the default of every one of these methods
+
+
+_CODES = {name: code for code, name in enumerate(words.REDUCE_OPS)}

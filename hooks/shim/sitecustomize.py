@@ -1,0 +1,34 @@
+"""Starts roundk's recorder in a process that comes to import torch, then runs the sitecustomize it stands before.
+
+This folder was put on PYTHONPATH by `roundk run`. It goes away with the run directory.
+"""
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import PathFinder
+
+_here = os.path.dirname(os.path.abspath(__file__))
+
+
+def _start() -> None:
+    try:
+        import roundk_importhook  # type: ignore[import-not-found]  # beside this file once it is copied
+        import roundk_shim  # type: ignore[import-not-found]
+
+        roundk_importhook.when_imported("torch", roundk_shim.autoload)
+    except Exception as error:  # nothing of ours may keep a user's Python from starting
+        sys.stderr.write(f"roundk: not started in this process: {error!r}\n")
+
+
+def _chain() -> None:
+    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
+    spec = PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+_start()
+_chain()

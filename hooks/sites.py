@@ -1,0 +1,118 @@
+"""Call sites: which line of the user's code made a call.
+
+The site of a call is the innermost frame outside torch, roundk and the standard library. Seen once, a place costs one
+walk over a few frames and one look-up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    from roundk.tracer.side import SideFile
+
+_MOST_SITES = 65_536
+"""Distinct places to remember: code made anew in a loop must not eat memory."""
+_MOST_FRAMES = 64
+"""Frames kept of a full stack."""
+
+
+def _foreign_folders() -> tuple[str, ...]:
+    import torch
+
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    real = os.path.dirname(os.path.realpath(__file__))
+    return (os.path.dirname(torch.__file__), here, real, os.path.dirname(contextlib.__file__), "<frozen ")
+
+
+def _is_users(code: CodeType, foreign: tuple[str, ...]) -> bool:
+    file = code.co_filename
+    if "site-packages" in file or "dist-packages" in file:  # inside the standard library's folder, but not of it
+        return not file.startswith(foreign[:3])
+    return not file.startswith(foreign)
+
+
+class Sites:
+    """The call sites of one process, numbered from 1 as they are first seen."""
+
+    def __init__(self, side: SideFile) -> None:
+        self._side = side
+        self._foreign = _foreign_folders()
+        self._users: dict[CodeType, bool] = {}
+        self._ids: dict[tuple[CodeType, int], int] = {}
+        self._places: dict[tuple[str, int, str], int] = {}
+
+    def here(self, depth: int) -> int:
+        """Id of the calling place, looking from `depth` frames above the caller; 0: no frame of the user's."""
+        frame: FrameType | None = sys._getframe(depth + 1)
+        users = self._users
+        while frame is not None:
+            code = frame.f_code
+            is_users = users.get(code)
+            if is_users is None:
+                is_users = users[code] = _is_users(code, self._foreign)
+            if is_users:
+                return self._ids.get((code, frame.f_lasti)) or self._new(frame)
+            frame = frame.f_back
+        return 0
+
+    def _new(self, frame: FrameType) -> int:
+        if len(self._ids) >= _MOST_SITES:
+            return 0
+        code, line = frame.f_code, frame.f_lineno or 0
+        place = (code.co_filename, line, code.co_qualname)
+        number = self._places.get(place)
+        if number is None:
+            number = self._places[place] = len(self._places) + 1
+            self._side.append(
+                {
+                    "kind": "site",
+                    "id": number,
+                    "file": place[0],
+                    "line": line,
+                    "function": place[2],
+                    "loop": loop_line(code, frame.f_lasti),
+                    "stack": _stack(frame),
+                }
+            )
+        self._ids[code, frame.f_lasti] = number
+        return number
+
+
+def _stack(frame: FrameType | None) -> list[str]:
+    frames: list[str] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        frame = frame.f_back
+    return frames
+
+
+def loop_line(code: CodeType, at: int) -> int | None:
+    """Line of the innermost loop around an instruction; None where there is none.
+
+    A loop is a backward jump; its line is that of the jump's target (`for`), or of the test at its end (`while`).
+
+    Source: CPython 3.11 to 3.14, Lib/dis.py and Python/compile.c (JUMP_BACKWARD, POP_JUMP_BACKWARD_IF_*).
+    """
+    start, line = -1, None
+    instructions: dict[int, Any] = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
+    lines = {offset: _line(code, offset) for offset in instructions}
+    for offset, instruction in instructions.items():
+        backward = "JUMP" in instruction.opname and isinstance(instruction.argval, int) and instruction.argval <= offset
+        if backward and start < instruction.argval <= at <= offset:
+            start = instruction.argval
+            line = lines[offset if instruction.opname.startswith("POP_JUMP") else start]
+    return line
+
+
+def _line(code: CodeType, offset: int) -> int | None:
+    for begin, end, line in code.co_lines():
+        if begin <= offset < end:
+            return line
+    return None

@@ -1,0 +1,115 @@
+"""When a call ends: by `Work.wait` returning, or by asking `Work.is_completed()` now and then.
+
+Python callbacks on a Work's future are not used: they abort the process when it exits with unfinished works. A Work
+that is asked is held (its tensors with it) until it ends; one whose end only its own `wait` can see is held for one
+period, so that the caller gets the same Python object, and watched weakly from then on.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roundk.hooks import failsafe
+from roundk.tracer import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roundk.tracer.ring import Columns
+
+_MOST_HELD = 4_096
+"""Works held at a time: a job that leaves more in flight loses the ends of the oldest, not its memory."""
+
+
+class Call(NamedTuple):
+    """A recorded call: its segment's columns, its row there, and whether asking its Work tells the end."""
+
+    columns: Columns
+    row: int
+    askable: bool
+
+
+def finish(call: Call, outcome: int, end_ns: int) -> None:
+    """Store how and when a call ended, once."""
+    columns, row, _ = call
+    if not columns.outcome[row]:
+        columns.end_ns[row] = end_ns
+        columns.outcome[row] = outcome
+
+
+class Pending:
+    """The calls of this process whose end is still to come."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Any, Call]] = {}
+        self._watched: dict[int, tuple[Any, Call]] = {}
+
+    def add(self, work: Any, call: Call) -> None:
+        """Await the end of a call."""
+        self._held[id(work)] = (work, call)
+
+    def ended(self, work: Any, outcome: int) -> None:
+        """Note that `work.wait()` came back."""
+        now = time.time_ns()
+        held = self._held.pop(id(work), None)
+        if held is not None:
+            finish(held[1], outcome, now)
+            return
+        watched = self._watched.get(id(work))
+        if watched is not None and watched[0]() is work:
+            del self._watched[id(work)]
+            finish(watched[1], outcome, now)
+
+    def ask(self) -> None:
+        """Ask the held works whether they have ended, and let go of those that cannot tell."""
+        for key, (work, call) in list(self._held.items()):
+            if not call.askable:
+                self._watch(key, work, call)
+                self._held.pop(key, None)
+            elif work.is_completed():
+                finish(call, _outcome(work), time.time_ns())
+                self._held.pop(key, None)
+        while len(self._held) > _MOST_HELD:
+            key = next(iter(self._held))
+            entry = self._held.pop(key, None)
+            if entry is not None:
+                entry[1].columns.outcome[entry[1].row] = words.NOT_RECORDED
+
+    def _watch(self, key: int, work: Any, call: Call) -> None:
+        def gone(_: Any) -> None:
+            self._watched.pop(key, None)
+            if not call.columns.outcome[call.row]:
+                call.columns.outcome[call.row] = words.NOT_RECORDED
+
+        self._watched[key] = (weakref.ref(work, gone), call)
+
+
+def _outcome(work: Any) -> int:
+    """How a completed Work ended. Its future tells; `is_success()` and `exception()` warn on stderr when called."""
+    try:
+        work.get_future().value()
+    except RuntimeError:
+        return words.FAILED
+    return words.COMPLETED
+
+
+def patch_wait(ended: Callable[[Any, int], None]) -> None:
+    """Have `torch.distributed.Work.wait` tell `ended(work, outcome)` when it comes back."""
+    import torch.distributed as dist
+
+    original = dist.Work.wait
+    tell = failsafe.guard(ended)
+
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        outcome = words.FAILED
+        try:
+            result = original(self, *args, **kwargs)
+            outcome = words.COMPLETED
+        finally:
+            tell(self, outcome)
+        return result
+
+    wait.__doc__ = original.__doc__
+    dist.Work.wait = wait

@@ -1,0 +1,53 @@
+"""The side file: valid JSON lines at every moment, nothing lost when it is full."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from roundk.tracer import side
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().split("\n") if line]
+
+
+def test_lines_and_sign_of_life_are_on_disk_at_once(tmp_path):
+    path = tmp_path / "rank.jsonl"
+    file = side.SideFile(str(path))
+    file.renew(1)
+    file.append({"kind": "site", "file": "train.py é"})
+    file.renew(1_795_983_617_274_551_117)
+    assert lines(path) == [
+        {"kind": "alive", "time_ns": 1_795_983_617_274_551_117},
+        {"kind": "site", "file": "train.py é"},
+    ]
+
+
+def test_nothing_is_lost_when_it_fills_up(tmp_path):
+    path = tmp_path / "rank.jsonl"
+    file = side.SideFile(str(path))
+    file.renew(5)
+    size = path.stat().st_size
+    for number in range(1_000):  # more than the first 16 KiB hold
+        file.append({"kind": "site", "id": number, "pad": "x" * 40})
+    assert path.stat().st_size == size, "the caller must not grow the file: that is I/O"
+    file.reserve()
+    file.append({"kind": "site", "id": 1_000})
+    assert [line["id"] for line in lines(path)[1:]] == list(range(1_001))
+
+
+def test_a_file_of_another_process_is_never_taken(tmp_path):
+    path = tmp_path / "rank.jsonl"
+    path.write_text("someone else's\n")
+    with pytest.raises(FileExistsError):
+        side.SideFile(str(path))
+    assert path.read_text() == "someone else's\n"
+
+
+def test_its_space_is_allocated(tmp_path):
+    path = tmp_path / "rank.jsonl"
+    side.SideFile(str(path))
+    assert path.stat().st_blocks * 512 >= os.path.getsize(path) > 0

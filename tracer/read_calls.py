@@ -1,0 +1,95 @@
+"""From one process's segments to columns of calls, still with the process's own ids of groups, signatures and sites."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from roundk.tracer import schema, template
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WORDS = tuple(schema.RING_WORDS)
+
+
+class Calls(NamedTuple):
+    """The calls of one process.
+
+    Attributes:
+        columns: Numpy arrays of one length by ring column; dictionary columns hold strings. Sorted by `commit`.
+        cut: Segments that were shorter than they say, with why.
+        lost: Rows that are committed but whose other columns were cut off.
+    """
+
+    columns: dict[str, np.ndarray[Any, Any]]
+    cut: tuple[tuple[str, str], ...]
+    lost: int
+
+
+def read(paths: Sequence[str]) -> Calls:
+    """Read the segments of one process.
+
+    Columns that a file of another schema version lacks are given as zeros.
+    """
+    parts, cut, lost = [], [], 0
+    for path in paths:
+        try:
+            part, missing = _read_segment(path)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            cut.append((path, f"not a whole Arrow segment: {error}".splitlines()[0]))
+            continue
+        parts.append(part)
+        if missing is not None:
+            cut.append((path, f"{missing} bytes are missing at its end"))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in schema.RING.names} if parts else _none()
+    usable = (columns["seq"] > 0) & (columns["group"] > 0)
+    lost += int(np.count_nonzero(~usable))
+    order = np.argsort(columns["commit"][usable], kind="stable")
+    return Calls({name: column[usable][order] for name, column in columns.items()}, tuple(cut), lost)
+
+
+def _none() -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.zeros(0, dtype=object if name in _WORDS else np.int64) for name in schema.RING.names}
+
+
+def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | None]:
+    """The committed rows of a segment, and how many bytes are missing (None: none)."""
+    size = pathlib.Path(path).stat().st_size
+    try:
+        source: Any = pa.memory_map(path)
+        table = pa.ipc.open_file(source).read_all()
+        missing = None
+    except pa.ArrowInvalid:
+        whole = _completed(path)
+        missing = len(whole) - size
+        table = pa.ipc.open_file(pa.py_buffer(whole)).read_all()
+    committed = np.flatnonzero(table["commit"].to_numpy() > 0)
+    table = table.take(pa.array(committed))
+    rows = len(committed)
+    columns = {}
+    for name in schema.RING.names:
+        if name not in table.column_names:
+            columns[name] = np.zeros(rows, dtype=np.int64) if name not in _WORDS else np.full(rows, "", dtype=object)
+        elif name in _WORDS:
+            columns[name] = table[name].cast(pa.utf8()).to_numpy(zero_copy_only=False)
+        else:
+            columns[name] = table[name].to_numpy()
+    return columns, missing
+
+
+def _completed(path: str) -> bytes:
+    """A segment that was cut short, filled up with zeros and the end that its template has.
+
+    Raises:
+        KeyError: it does not begin like any template.
+    """
+    data = pathlib.Path(path).read_bytes()
+    for parts in template.SEGMENTS.values():
+        if data.startswith(parts.head) and len(data) < parts.size:
+            body_end = parts.size - len(parts.tail)
+            return data[:body_end].ljust(body_end, b"\0") + parts.tail
+    raise KeyError("it does not begin like a segment of this roundk")

@@ -1,0 +1,377 @@
+"""From the files of a run directory, parsed, to the tables of `schema`: one numbering for all ranks."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from roundk.tracer import read_calls, schema, words
+
+_Line = dict[str, Any]
+
+
+@dataclass
+class Process:
+    """One process that took part: its side file's lines and its segments."""
+
+    source: str
+    rank: int
+    pid: int
+    host: str
+    lines: list[_Line]
+    segments: list[str]
+    header: _Line = field(init=False)
+    alive_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.header = next(iter(self.of("process")), {})
+        self.alive_ns = next((int(line["time_ns"]) for line in self.of("alive")), 0)
+
+    def of(self, kind: str) -> list[_Line]:
+        """The lines of one kind."""
+        return [line for line in self.lines if line.get("kind") == kind]
+
+    @property
+    def started_ns(self) -> int:
+        """Unix time at which recording began; 0 where the file does not tell."""
+        return int(self.header.get("time_ns", 0))
+
+    @property
+    def generation(self) -> tuple[str, int]:
+        """Job and torchelastic restart count."""
+        return (str(self.header.get("job", "")), int(self.header.get("attempt", 0)))
+
+
+class Tables(NamedTuple):
+    """The tables of a run and what was found beside them; see `reader.Run`."""
+
+    calls: pa.Table
+    groups: pa.Table
+    ranks: pa.Table
+    sites: pa.Table
+    facts: pa.Table
+    world_size: int | None
+    alive_ns: list[int]
+    attempts: int
+    cut: list[tuple[str, str]]
+    truncated: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def tables_of(
+    processes: list[Process], agents: list[tuple[str, list[_Line]]], launchers: list[tuple[str, list[_Line]]]
+) -> Tables:
+    """Tables of the last start of the job's ranks."""
+    exits = [{**line, "source": source} for source, lines in agents for line in lines if line.get("kind") == "exit"]
+    states = [
+        {**line, "source": source} for source, lines in launchers for line in lines if line.get("kind") == "state"
+    ]
+    last, attempts = _last_generation(processes, exits)
+    by_rank = {
+        process.rank: process for process in sorted(processes, key=lambda p: p.started_ns) if process.generation == last
+    }
+    exits = [line for line in exits if (line.get("job", ""), line.get("attempt", 0)) == last]
+    world = [int(size) for size in _sizes(by_rank, exits)]
+    world_size = max(world, default=None)
+    merge = _Merge()
+    parts = [merge.add(process) for _, process in sorted(by_rank.items())]
+    rows = [
+        _rank_row(rank, by_rank.get(rank), merge.counts.get(rank), exits, states)
+        for rank in range(max([world_size or 0, *(rank + 1 for rank in by_rank)]))
+    ]
+    facts = _facts(by_rank, exits, launchers)
+    return Tables(
+        pa.concat_tables(parts) if parts else schema.CALLS.empty_table(),
+        merge.groups(),
+        pa.Table.from_pylist(rows, schema=schema.RANKS),
+        merge.sites(),
+        pa.Table.from_pylist(facts, schema=schema.FACTS),
+        world_size,
+        [row["last_alive_ns"] for row in rows if row["last_alive_ns"]],
+        attempts,
+        merge.cut,
+        tuple(sorted(merge.truncated)),
+        tuple(_notes(rows, attempts)),
+    )
+
+
+def _last_generation(processes: list[Process], exits: list[_Line]) -> tuple[tuple[str, int], int]:
+    started = {process.generation: process.started_ns for process in sorted(processes, key=lambda p: p.started_ns)}
+    for line in exits:
+        started.setdefault((str(line.get("job", "")), int(line.get("attempt", 0))), int(line["time_ns"]))
+    return max(started, key=lambda generation: (started[generation], generation[1]), default=("", 0)), len(started)
+
+
+def _sizes(by_rank: dict[int, Process], exits: list[_Line]) -> list[int]:
+    told = [process.header.get("world_size") for process in by_rank.values()]
+    return [size for size in (*told, *(line.get("world_size") for line in exits)) if size]
+
+
+class _Counts(NamedTuple):
+    calls: int
+    lost: int
+    first: int | None
+    last_ns: int
+    cut: bool
+
+
+class _Merge:
+    """Gives groups and sites of all processes one numbering, and turns ring columns into `CALLS`."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, _Counts] = {}
+        self.cut: list[tuple[str, str]] = []
+        self.truncated: set[int] = set()
+        self._groups: dict[tuple[int, str, str], int] = {}
+        self._group_rows: list[_Line] = []
+        self._callers: dict[int, set[int]] = defaultdict(set)
+        self._sites: dict[tuple[str, int, str], int] = {}
+        self._site_rows: list[_Line] = []
+
+    def add(self, process: Process) -> pa.Table:
+        """The calls of a process as `CALLS`."""
+        calls = read_calls.read(process.segments)
+        groups = _lookup({line["id"]: self._group(line, process.rank) for line in process.of("group")})
+        sites = _lookup({line["id"]: self._site(line) for line in process.of("site")})
+        known = _take(groups, calls.columns["group"]) >= 0
+        columns = {name: column[known] for name, column in calls.columns.items()}
+        self._count(process, columns, calls, int(np.count_nonzero(~known)))
+        signatures = {line["id"]: line for line in process.of("signature")}
+        return _table(process.rank, columns, _take(groups, columns["group"]), _take(sites, columns["site"]), signatures)
+
+    def _count(self, process: Process, columns: dict[str, Any], calls: read_calls.Calls, unnamed: int) -> None:
+        commits = columns["commit"]
+        rows = len(commits)
+        first = int(commits[0]) if rows else None
+        told = max((int(line["calls"]) for line in process.of("lost")), default=0)
+        gaps = int(commits[-1]) - first + 1 - rows if first is not None else 0
+        lost = told + max(gaps, calls.lost + unnamed) + (first - 1 if first else 0)
+        last = max((int(columns[name].max()) for name in ("enter_ns", "issued_ns", "end_ns")), default=0) if rows else 0
+        self.counts[process.rank] = _Counts(rows, lost, first, last, bool(calls.cut))
+        self.cut += calls.cut
+        if calls.cut:
+            self.truncated.add(process.rank)
+
+    def _group(self, line: _Line, rank: int) -> int:
+        members = json.dumps(line["ranks"])
+        key = (int(line.get("epoch", 0)), str(line["name"]), members)
+        number = self._groups.get(key)
+        if number is None:
+            number = self._groups[key] = len(self._groups)
+            self._group_rows.append(
+                {
+                    "group": number,
+                    "name": line["name"],
+                    "desc": line.get("desc", ""),
+                    "backend": line.get("backend", ""),
+                    "ranks": [
+                        r for first, count, step in line["ranks"] for r in range(first, first + count * step, step)
+                    ],
+                }
+            )
+        self._callers[number].add(rank)
+        return number
+
+    def _site(self, line: _Line) -> int:
+        key = (str(line["file"]), int(line["line"]), str(line["function"]))
+        number = self._sites.get(key)
+        if number is None:
+            number = self._sites[key] = len(self._sites)
+            self._site_rows.append({**line, "site": number})
+        return number
+
+    def groups(self) -> pa.Table:
+        """The `GROUPS` of all processes; a group whose members torch did not tell has those who know it."""
+        for row in self._group_rows:
+            row["ranks"] = row["ranks"] or sorted(self._callers[row["group"]])
+        return pa.Table.from_pylist(self._group_rows, schema=schema.GROUPS)
+
+    def sites(self) -> pa.Table:
+        """The `SITES` of all processes."""
+        rows = [{name: row.get(name) for name in schema.SITES.names} for row in self._site_rows]
+        return pa.Table.from_pylist(rows, schema=schema.SITES)
+
+
+def _lookup(numbers: dict[int, int]) -> np.ndarray[Any, Any]:
+    """Process ids to numbers of the run, by index; -1 where a definition is missing."""
+    table = np.full(max(numbers, default=0) + 1, -1, dtype=np.int32)
+    for key, number in numbers.items():
+        table[key] = number
+    return table
+
+
+def _take(table: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    inside = ids < len(table)
+    return np.where(inside, table[np.where(inside, ids, 0)], -1).astype(np.int32)
+
+
+def _nullable(values: np.ndarray[Any, Any], kind: pa.DataType, null: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(values, mask=null).cast(kind)
+
+
+def _words(values: Any, null: np.ndarray[Any, Any] | None = None) -> pa.Array:
+    return pa.array(values, type=pa.utf8(), mask=null).dictionary_encode()
+
+
+def _table(rank: int, columns: dict[str, Any], groups: Any, sites: Any, signatures: dict[int, _Line]) -> pa.Table:
+    rows = len(groups)
+    ids = columns["signature"]
+    distinct = {int(i): signatures.get(int(i), {}) for i in np.unique(ids)}
+    named = {i: str(line.get("op", "unknown")) for i, line in distinct.items()}
+    op = np.array(
+        [named[int(i)] if name == "unknown" else name for name, i in zip(columns["op"], ids, strict=True)], dtype=object
+    )
+    shapes = {i: _shapes(line) for i, line in distinct.items()}
+    other = np.isin(op, list(words.P2P | words.ROOTED), invert=True)
+    p2p = np.isin(op, list(words.P2P))
+    nobody = columns["peer"] == 0
+    values = {
+        "rank": pa.array(np.full(rows, rank, dtype=np.int32)),
+        "group": pa.array(groups),
+        "seq": pa.array(columns["seq"]),
+        "op": _words(op),
+        "source_op": _words(op),
+        "root": _nullable(columns["peer"] - 1, pa.int32(), other | p2p | nobody),
+        "peer": _nullable(columns["peer"] - 1, pa.int32(), ~p2p | nobody),
+        "numel": pa.array(columns["numel"]),
+        "bytes_in": pa.array(columns["bytes_in"]),
+        "bytes_out": pa.array(columns["bytes_out"]),
+        "dtype": _words(columns["dtype"], columns["dtype"] == ""),
+        "shapes": _words([shapes[int(i)] for i in ids]),
+        "reduce_op": _words(columns["reduce_op"], columns["reduce_op"] == ""),
+        "is_async": pa.array(columns["is_async"] != 0),
+        "step": _nullable(columns["step"], pa.int64(), np.full(rows, not columns["step"].any())),
+        "thread": pa.array(columns["thread"]).cast(pa.int64()),
+        "site": _nullable(sites, pa.int32(), sites < 0),
+        **{
+            name: _nullable(columns[name], pa.int64(), columns[name] == 0)
+            for name in ("enter_ns", "issued_ns", "end_ns")
+        },
+        "outcome": _words(np.array(words.OUTCOMES, dtype=object)[columns["outcome"]]),
+    }
+    return pa.table([values[name] for name in schema.CALLS.names], schema=schema.CALLS)
+
+
+def _shapes(line: _Line) -> str | None:
+    if "inputs" not in line:
+        return None
+    outputs = "" if line.get("outputs") is None else f" -> {line['outputs']}"
+    splits = f" splits {line['splits']}" if any(line.get("splits") or []) else ""
+    return f"{line['inputs']}{outputs}{splits}"
+
+
+def _rank_row(
+    rank: int, process: Process | None, counts: _Counts | None, exits: list[_Line], states: list[_Line]
+) -> _Line:
+    pid = process.pid if process else None
+    exit_ = next((line for line in exits if line.get("rank") == rank), None)
+    mine = [
+        line for line in states if process and line.get("pid") == pid and line["source"].split("/")[0] == process.host
+    ]
+    row: _Line = dict.fromkeys(schema.RANKS.names)
+    row |= {"rank": rank, "data": "missing", "calls": 0, "calls_lost": 0}
+    if process and counts:
+        row |= {
+            "host": process.header.get("host", process.host),
+            "pid": pid,
+            "data": "truncated" if counts.cut else "present" if counts.calls else "empty",
+            "calls": counts.calls,
+            "calls_lost": counts.lost,
+            "first_call": counts.first,
+            "start_ns": process.started_ns or None,
+            "last_alive_ns": max(process.alive_ns, counts.last_ns) or None,
+            "recorder_off": next((line.get("why") for line in process.of("off")), None),
+            "goodbye_ns": next((line["time_ns"] for line in process.of("goodbye")), None),
+            "source": process.source,
+        }
+        for line in process.of("exception")[:1]:
+            row |= {f"exception_{key}": line.get(key) for key in ("type", "message", "site")}
+            row["exception_ns"] = line["time_ns"]
+    elif exit_:
+        row |= {"host": exit_["source"].split("/")[0], "pid": exit_["pid"], "source": exit_["source"]}
+    return row | _ended(exit_, mine)
+
+
+def _ended(exit_: _Line | None, states: list[_Line]) -> _Line:
+    """How a process ended: by its agent, else by the launcher's look at a zombie, else that its pid was gone."""
+    row: _Line = {}
+    living = [line for line in states if line["state"] not in ("Z", "gone")]
+    if living:
+        row = {"process_state": living[-1]["state"], "process_state_ns": living[-1]["time_ns"]}
+    over = next(
+        (line for line in states if "code" in line),
+        next((line for line in states if line["state"] in ("Z", "gone")), None),
+    )
+    line = exit_ or over
+    if line is None:
+        return row
+    code = line.get("code")
+    source = "agent" if exit_ else "launcher" if code is not None else "vanished"
+    row |= {"exit_ns": line["time_ns"], "exit_source": source}
+    if code is not None:
+        row |= {"exit_signal": -code} if code < 0 else {"exit_code": code}
+    return row
+
+
+def _facts(by_rank: dict[int, Process], exits: list[_Line], launchers: list[tuple[str, list[_Line]]]) -> list[_Line]:
+    found = [
+        _fact(line, process.host, process.rank, process.source)
+        for process in by_rank.values()
+        for line in process.lines
+        if line.get("kind") in _TEXTS
+    ]
+    found += [_fact(line, line["source"].split("/")[0], line.get("rank"), line["source"]) for line in exits]
+    found += [
+        _fact(line, source.split("/")[0], line.get("rank"), source)
+        for source, lines in launchers
+        for line in lines
+        if line.get("kind") in _TEXTS
+    ]
+    return sorted(found, key=lambda fact: fact["time_ns"] or 0)
+
+
+def _fact(line: _Line, host: str, rank: int | None, source: str) -> _Line:
+    text = _TEXTS[line["kind"]].format_map(defaultdict(lambda: "?", line))
+    where = f"{source}:{line['at']}"
+    return {
+        "time_ns": line.get("time_ns"),
+        "host": host,
+        "rank": rank,
+        "kind": line["kind"],
+        "text": text,
+        "source": where,
+    }
+
+
+_TEXTS = {
+    "exit": "process {pid} ended with code {code}",
+    "exception": "uncaught {type}: {message} at {site}",
+    "goodbye": "the interpreter shut down in order",
+    "state": "process {pid} is {state}",
+    "signal": "{name} was forwarded to the job",
+    "off": "the recorder switched itself off: {why}",
+    "lost": "{calls} calls were not kept: {why}",
+    "deleted": "segment {segment} was deleted to stay within --max-mb",
+    "end": "the command ended with code {code}",
+}
+
+
+def _notes(rows: list[_Line], attempts: int) -> list[str]:
+    notes = []
+    if attempts > 1:
+        notes.append(f"{attempts} starts of the job's ranks are recorded here; this is about the last one")
+    lost = {row["rank"]: row["calls_lost"] for row in rows if row["calls_lost"]}
+    if lost:
+        ranks, calls = len(lost), sum(lost.values())
+        notes.append(f"{calls} calls of {ranks} rank(s) are not kept (deleted to stay within --max-mb, or lost)")
+    notes += [
+        f"rank {row['rank']}: the recorder switched itself off: {row['recorder_off']}"
+        for row in rows
+        if row["recorder_off"]
+    ]
+    return notes

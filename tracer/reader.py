@@ -1,0 +1,197 @@
+"""Reads a run directory into the tables of `schema`, whatever state its processes left it in.
+
+Nothing that is readable is dropped for what is not: cut-short files, missing ranks and other schema versions are told
+in `Run.unreadable`, `Run.truncated` and `Run.notes`.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roundk.tracer import rundir, words
+from roundk.tracer.errors import RunError
+from roundk.tracer.read_tables import Process, Tables, tables_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SEGMENT = re.compile(r"(rank-\d+-\d+(?:\.\d+)?)-\d+\.arrow")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that could not be read, and why; the path is relative to the run directory."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory, read.
+
+    Attributes:
+        path: The directory.
+        calls, groups, ranks, sites, facts: Tables of `schema`, of the last start of the job's ranks.
+        world_size: Ranks of the job; None where no file tells.
+        command: What the launcher ran; empty without a launcher.
+        started_ns: Unix time of the launcher's start.
+        ended_ns: Unix time of its end marker; None: the end of the job is not known.
+        exit_code: Exit code of the command, negative after a signal.
+        last_alive_ns: Unix time of the last sign of life of anything in the run.
+        attempts: Starts of the job's ranks found (torchelastic restarts, or several jobs one after another).
+        unreadable: Files that could not be read, or not to their end.
+        truncated: Ranks with a cut-short file.
+        notes: What else there is to say about the recording.
+    """
+
+    path: pathlib.Path
+    calls: pa.Table
+    groups: pa.Table
+    ranks: pa.Table
+    sites: pa.Table
+    facts: pa.Table
+    world_size: int | None
+    command: tuple[str, ...]
+    started_ns: int | None
+    ended_ns: int | None
+    exit_code: int | None
+    last_alive_ns: int | None
+    attempts: int
+    unreadable: tuple[Problem, ...]
+    truncated: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def is_run(path: pathlib.Path) -> bool:
+    """Whether a directory is a run directory, by what it holds."""
+    if not path.is_dir():
+        return False
+    try:
+        return "roundk_schema" in json.loads((path / rundir.RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return any(path.glob("*/rank-*-*.jsonl")) or any(path.glob("*/launcher-*.jsonl"))
+
+
+def read_run(path: pathlib.Path) -> Run:
+    """Read a run directory.
+
+    Raises:
+        RunError: it is not one, or nothing in it can be read.
+    """
+    if not is_run(path):
+        raise RunError(
+            f"{path}: not a run directory; name the one that `roundk run` wrote (it holds {rundir.RUN_FILE})"
+        )
+    files = _Files(path)
+    if not files.processes and not files.launchers and not files.agents:
+        why = "; ".join(f"{problem.path}: {problem.why}" for problem in files.unreadable) or "it holds no files of ours"
+        raise RunError(f"{path}: nothing in this run directory can be read: {why}")
+    tables = tables_of(files.processes, files.agents, files.launchers)
+    unreadable = [*files.unreadable, *(Problem(_relative(path, name), why) for name, why in tables.cut)]
+    return _run(path, files, tables, tuple(unreadable))
+
+
+def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Problem, ...]) -> Run:
+    launcher_lines = [line for _, lines in files.launchers for line in lines]
+    starts = [line for line in launcher_lines if line.get("kind") == "start"]
+    ends = [line for line in launcher_lines if line.get("kind") == "end"]
+    ended = len(ends) >= len(starts) > 0
+    last = max(starts, key=lambda line: int(line["time_ns"]), default={})
+    alive = [int(line["time_ns"]) for line in launcher_lines if line.get("kind") == "alive"]
+    return Run(
+        path=path,
+        calls=tables.calls,
+        groups=tables.groups,
+        ranks=tables.ranks,
+        sites=tables.sites,
+        facts=tables.facts,
+        world_size=tables.world_size,
+        command=tuple(last.get("command", ())),
+        started_ns=last.get("time_ns"),
+        ended_ns=max(int(line["time_ns"]) for line in ends) if ended else None,
+        exit_code=next((int(line["code"]) for line in reversed(ends) if line["code"]), 0) if ended else None,
+        last_alive_ns=max([*alive, *tables.alive_ns], default=None),
+        attempts=tables.attempts,
+        unreadable=unreadable,
+        truncated=tables.truncated,
+        notes=(*_version_notes(files), *tables.notes),
+    )
+
+
+def _version_notes(files: _Files) -> list[str]:
+    found = {process.header.get("schema") for process in files.processes} - {words.SCHEMA_VERSION}
+    return [
+        f"written with schema {version}, read by a roundk that knows {words.SCHEMA_VERSION}: columns that only one of "
+        "them has are left out"
+        for version in sorted(found, key=str)
+    ]
+
+
+def _relative(run: pathlib.Path, path: str) -> str:
+    return str(pathlib.Path(path).relative_to(run))
+
+
+class _Files:
+    """The files of a run directory, their lines parsed."""
+
+    def __init__(self, run: pathlib.Path) -> None:
+        self._run = run
+        self.processes: list[Process] = []
+        self.agents: list[tuple[str, list[dict[str, Any]]]] = []
+        self.launchers: list[tuple[str, list[dict[str, Any]]]] = []
+        self.unreadable: list[Problem] = []
+        for folder in sorted(entry for entry in run.iterdir() if entry.is_dir()):
+            self._read_host(folder)
+
+    def _read_host(self, folder: pathlib.Path) -> None:
+        segments: dict[str, list[str]] = {}
+        names = sorted(entry.name for entry in folder.iterdir())
+        for name in names:
+            if match := _SEGMENT.fullmatch(name):
+                segments.setdefault(match[1], []).append(str(folder / name))
+        launchers = self._read_kind(folder, names, "launcher-", self.launchers)
+        self._read_kind(folder, names, "agent-", self.agents)
+        began = max((line["time_ns"] for line in launchers if line.get("kind") == "start"), default=0)
+        for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
+            lines = self._lines(folder / name)
+            process = Process(f"{folder.name}/{name}", rank, pid, folder.name, lines, segments.pop(name[:-6], []))
+            if process.started_ns >= began or not process.started_ns:
+                self.processes.append(process)
+        for stem, paths in segments.items():
+            why = f"{len(paths)} segment(s) without the side file {stem}.jsonl, which names groups and places"
+            self.unreadable.append(Problem(f"{folder.name}/{stem}", why))
+
+    def _read_kind(
+        self, folder: pathlib.Path, names: list[str], prefix: str, into: list[tuple[str, list[dict[str, Any]]]]
+    ) -> list[dict[str, Any]]:
+        found = [name for name in names if name.startswith(prefix) and name.endswith(".jsonl")]
+        read = [(f"{folder.name}/{name}", self._lines(folder / name)) for name in found]
+        into += read
+        return [line for _, lines in read for line in lines]
+
+    def _lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
+        """The lines of a file with their number under `at`; a line that is not whole ends it and is told."""
+        lines: list[dict[str, Any]] = []
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            self.unreadable.append(Problem(str(path.relative_to(self._run)), str(error.strerror)))
+            return lines
+        for number, raw in enumerate(text.split("\n"), start=1):
+            if not raw.strip("\0 "):
+                continue
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                line = None
+            if not isinstance(line, dict):
+                why = f"line {number} is not whole; it and what follows are left out"
+                self.unreadable.append(Problem(str(path.relative_to(self._run)), why))
+                break
+            lines.append({**line, "at": number})
+        return lines

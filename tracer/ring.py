@@ -1,0 +1,102 @@
+"""Segments: Arrow IPC files of preallocated rows that a process stores into in place.
+
+A row is written by plain stores into its columns through an mmap, `commit` last. The kernel keeps the pages when the
+process is killed, so that at every instant, and after SIGKILL, any Arrow reader opens the file; a row counts once its
+commit is set. Rows are never reused. Aligned stores of 8 bytes and less do not tear.
+
+Standard library only: a training process loads no pyarrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from roundk.tracer import template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Columns(NamedTuple):
+    """The columns of a segment, in the order of `schema.RING`, as writable views."""
+
+    commit: memoryview
+    enter_ns: memoryview
+    issued_ns: memoryview
+    end_ns: memoryview
+    seq: memoryview
+    numel: memoryview
+    bytes_in: memoryview
+    bytes_out: memoryview
+    group: memoryview
+    signature: memoryview
+    site: memoryview
+    step: memoryview
+    thread: memoryview
+    peer: memoryview
+    op: memoryview
+    dtype: memoryview
+    reduce_op: memoryview
+    is_async: memoryview
+    outcome: memoryview
+
+
+class Segment:
+    """One preallocated file of rows.
+
+    Attributes:
+        path: The file.
+        rows: How many rows it has.
+        base: Calls of this process before its first row; row i holds call `base + i + 1`.
+        size: Bytes on disk.
+        columns: Views to store into.
+        take: Gives the next row number, from 0, to any thread; numbers from `rows` on mean that the segment is full.
+    """
+
+    __slots__ = ("base", "columns", "path", "rows", "size", "take")
+
+    def __init__(self, path: str, rows: int, base: int, size: int, columns: Columns) -> None:
+        self.path = path
+        self.rows = rows
+        self.base = base
+        self.size = size
+        self.columns = columns
+        self.take: Callable[[], int] = itertools.count().__next__
+
+    @classmethod
+    def create(cls, path: str, rows: int, base: int) -> Segment:
+        """Make an empty segment with all its blocks allocated; the file has its final name only when it is whole.
+
+        Raises:
+            OSError: no space, no permission, no such directory.
+            KeyError: there is no template with that many rows.
+        """
+        parts = template.SEGMENTS[rows]
+        unfinished = f"{path}.new"
+        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            allocate(fd, 0, parts.size)
+            os.pwrite(fd, parts.head, 0)
+            os.pwrite(fd, parts.tail, parts.size - len(parts.tail))
+            view = memoryview(mmap.mmap(fd, parts.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
+            os.rename(unfinished, path)
+        except OSError:
+            os.unlink(unfinished)
+            raise
+        finally:
+            os.close(fd)
+        width = {"b": 1, "i": 4, "q": 8}
+        columns = [view[at : at + rows * width[code]].cast(code) for _, code, at in parts.columns]  # type: ignore[call-overload]
+        return cls(path, rows, base, parts.size, Columns(*columns))
+
+
+def allocate(fd: int, start: int, size: int) -> None:
+    """Give a file real blocks: a store into a hole of a full disk would be SIGBUS in the training process.
+
+    Raises:
+        OSError: the space is not to be had.
+    """
+    os.posix_fallocate(fd, start, size)

@@ -1,0 +1,95 @@
+"""The side file: what a call's row refers to by id, and what happened to its process, as JSON lines in an mmap.
+
+A line is stored, not written: the caller does no I/O, and a line survives SIGKILL like the rows do. The unused rest of
+the file is newlines, so that the file is valid JSON lines at every moment. Its first line is the sign of life, renewed
+in place. `reserve` (which does I/O) belongs to the recorder's own thread.
+
+Lines (`kind` says which): `alive`, `process`, `group`, `signature`, `site`, `exception`, `goodbye`, `lost`, `deleted`,
+`off`. The reader documents the keys it uses of each.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+from typing import Any
+
+from roundk.tracer import ring
+
+_ALIVE = b'{"kind": "alive", "time_ns": %19d}\n'
+_FIRST_BYTES = 16_384
+"""Enough for the definitions of a small job; every rank pays it."""
+_GROWTH = 4
+"""Factor by which the file grows: few remaps, little waste."""
+
+
+def encode(line: dict[str, Any]) -> bytes:
+    """One line of a side, launcher or agent file."""
+    return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def alive(time_ns: int) -> bytes:
+    """The sign of life: the first line of a file, always of one length."""
+    return _ALIVE % time_ns
+
+
+class SideFile:
+    """An append-only file of lines that is stored into."""
+
+    def __init__(self, path: str) -> None:
+        """Create the file.
+
+        Raises:
+            OSError: it exists (FileExistsError), or cannot be made.
+        """
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._lock = threading.Lock()
+        self._size = 0
+        self._used = 0
+        self._waiting: list[bytes] = []
+        self._map = self._mapped(_FIRST_BYTES)
+        self._used = len(alive(0))
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        ring.allocate(self._fd, self._size, size - self._size)
+        os.pwrite(self._fd, b"\n" * (size - self._size), self._size)
+        self._size = size
+        return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Store a line, or keep it in memory until `reserve` has made room."""
+        data = encode(line)
+        with self._lock:
+            if self._waiting or not self._store(data):
+                self._waiting.append(data)
+
+    def _store(self, data: bytes) -> bool:
+        end = self._used + len(data)
+        if end > len(self._map):
+            return False
+        self._map[self._used : end] = data
+        self._used = end
+        return True
+
+    def renew(self, time_ns: int) -> None:
+        """Renew the sign of life."""
+        self._map[: len(alive(0))] = alive(time_ns)
+
+    def reserve(self) -> None:
+        """Make the file larger where it is half full or lines wait, and store what waits.
+
+        Raises:
+            OSError: no space.
+        """
+        need = self._used + sum(map(len, self._waiting))
+        if 2 * need > len(self._map):
+            larger = self._mapped(max(_GROWTH * len(self._map), 2 * need))
+            with self._lock:
+                self._map = larger  # the old map stays valid for whoever still stores into it: same file
+        if self._waiting:
+            with self._lock:
+                while self._waiting and self._store(self._waiting[0]):
+                    del self._waiting[0]
