@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -50,4 +49,4 @@ def test_a_file_of_another_process_is_never_taken(tmp_path):
 def test_its_space_is_allocated(tmp_path):
     path = tmp_path / "rank.jsonl"
     side.SideFile(str(path))
-    assert path.stat().st_blocks * 512 >= os.path.getsize(path) > 0
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > 0
