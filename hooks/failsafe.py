@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Result = TypeVar("_Result")
+_Entered = TypeVar("_Entered")
 
 errors = 0
 """Errors of ours in this process."""
@@ -49,6 +50,42 @@ def warn(message: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         return
+
+
+RAISED = object()
+"""Stands for the result of a call that raised."""
+
+
+def around(
+    before: Callable[[tuple[Any, ...]], _Entered | None],
+    call: Callable[..., Any],
+    after: Callable[[_Entered, Any], None],
+) -> Callable[..., Any]:
+    """`call(first, *rest)` with `before(rest)` run ahead of it and `after(what before gave, result)` behind it.
+
+    An error of `before` or `after` is ours and stays here; one of `call` is the user's and passes, `after` being told
+    `RAISED`. Where `before` gives None, `after` is not run. One function, since every collective goes through it.
+    """
+
+    def fenced(first: Any, *rest: Any) -> Any:
+        try:
+            entered = before(rest)
+        except Exception as error:
+            trip(error)
+            entered = None
+        if entered is None:
+            return call(first, *rest)
+        result = RAISED
+        try:
+            result = call(first, *rest)
+        finally:
+            try:
+                after(entered, result)
+            except Exception as error:
+                trip(error)
+        return result
+
+    return fenced
 
 
 def guard(function: Callable[..., _Result]) -> Callable[..., _Result | None]:

@@ -12,15 +12,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from roundk.hooks import failsafe
-from roundk.hooks.plans import Plan
+from roundk.hooks.plans import NO_WORK, ONLY_RESULT, Plan
 from roundk.tracer import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roundk.hooks.recorder import Recorder
+    from roundk.hooks.works import Call
 
-_RAISED = object()
 _reducing = threading.local()
 _libraries: list[Any] = []
 """Kept for ever: a library that is dropped takes its kernels with it."""
@@ -68,66 +68,59 @@ def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None])
     import torch
 
     key = torch._C.DispatchKey.BackendSelect
-    redispatch = operation._handle.redispatch_boxed
+    redispatch_boxed = operation._handle.redispatch_boxed
     unbox = torch.distributed.Work.unbox
+    work_at = plan.work_at
 
-    def record_enter(args: tuple[Any, ...]) -> Any:
+    def redispatch(keyset: Any, *args: Any) -> Any:
+        return redispatch_boxed(keyset.remove(key), *args)
+
+    def enter(args: tuple[Any, ...]) -> tuple[Recorder, Call] | None:
         records = recorder()
         if records is None:
             return None
         call = records.enter(plan, args, getattr(_reducing, "op", 0))
         return None if call is None else (records, call)
 
-    def record_return(entered: tuple[Recorder, Any], result: Any) -> None:
+    def leave(entered: tuple[Recorder, Call], result: Any) -> None:
         records, call = entered
-        raised = result is _RAISED
-        boxed = None if raised or plan.work_at == -2 else result if plan.work_at == -1 else result[plan.work_at]
+        raised = result is failsafe.RAISED
+        boxed = None if raised or work_at == NO_WORK else result if work_at == ONLY_RESULT else result[work_at]
         records.returned(plan, call, None if boxed is None else unbox(boxed), raised)
 
-    enter, leave = failsafe.guard(record_enter), failsafe.guard(record_return)
-
-    def kernel(keyset: Any, *args: Any) -> Any:
-        entered = enter(args)
-        if entered is None:
-            return redispatch(keyset.remove(key), *args)
-        result = _RAISED
-        try:
-            result = redispatch(keyset.remove(key), *args)
-        finally:
-            leave(entered, result)
-        return result
-
-    return kernel
+    return failsafe.around(enter, redispatch, leave)
 
 
 def _note_reduce_op(method: str) -> None:
     """Keep what reduction a ProcessGroup method was given: the dispatcher passes it as an object Python cannot read."""
-    from torch.distributed import ProcessGroup
+    from torch.distributed import ProcessGroup, ReduceOp
 
     original = getattr(ProcessGroup, method, None)
     if original is None:
         return
 
+    codes = {kind: _CODES.get(name, _CODES["OTHER"]) for name, kind in ReduceOp.RedOpType.__members__.items()}
+
+    def reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        for value in (*reversed(args), *kwargs.values()):
+            given = getattr(value, "reduceOp", value)  # an options object, or the operation itself
+            code = codes.get(getattr(given, "op", given) if isinstance(given, (ReduceOp, ReduceOp.RedOpType)) else None)
+            if code is not None:
+                return code
+        return _CODES["SUM"]  # the default of every one of these methods
+
+    read = failsafe.guard(reduction)
+
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _reducing.op = note(args, kwargs) or 0
+        _reducing.op = read(args, kwargs) or 0
         try:
             return original(self, *args, **kwargs)
         finally:
             _reducing.op = 0
 
-    note = failsafe.guard(_reduce_op)
     wrapper.__name__ = method
     wrapper.__doc__ = original.__doc__
     setattr(ProcessGroup, method, wrapper)
-
-
-def _reduce_op(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    for value in (*reversed(args), *kwargs.values()):
-        given = getattr(value, "reduceOp", value)  # an options object, or the operation itself
-        name = getattr(getattr(given, "op", given), "name", None)
-        if isinstance(name, str):
-            return _CODES.get(name, _CODES["OTHER"])
-    return _CODES["SUM"]  # the default of every one of these methods
 
 
 _CODES = {name: code for code, name in enumerate(words.REDUCE_OPS)}

@@ -38,6 +38,8 @@ _GLOO_END_UNSEEN = frozenset(
 )
 """On gloo `is_completed()` of these never turns true before `wait()` (torch 2.13: it stays false for ever)."""
 
+ONLY_RESULT, NO_WORK = -1, -2
+"""Where the Work is when it is not one of several results."""
 _OUTPUTS = ("output_tensors", "output_tensor", "output_lists", "outputs", "output")
 _INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors")
 
@@ -59,13 +61,13 @@ class Plan:
         op: Name in the verdict contract; the dispatcher's own where it is unknown.
         code: Its code in the ring.
         peer_at: Position of the root or peer (a group rank); -1: none.
-        work_at: Position of the Work among several results; -1: the result is the Work.
+        work_at: Position of the Work among several results, `ONLY_RESULT` or `NO_WORK`.
         returns_done: The call has ended when it returns.
         gloo_end_unseen: See `_GLOO_END_UNSEEN`.
         depth: Frames of ours between `Sites.here` and torch.
     """
 
-    depth = 3  # enter, record_enter and its guard; the kernel's own frame is always there to start from
+    depth = 2  # Recorder.enter and the kernel's `enter`; the fenced frame above them is always there to start from
 
     def __init__(self, name: str, schema: Any) -> None:
         self.op = _NAMES.get(name, name)
@@ -79,10 +81,8 @@ class Plan:
         self._out_at = next((at[k] for k in _OUTPUTS if k in at), -1)
         self._in_at = next((at[k] for k in _INPUTS if k in at), -1)
         self._splits_at = tuple(at[k] for k in ("output_split_sizes", "input_split_sizes") if k in at)
-        self.work_at = -1 if len(schema.returns) == 1 else 1
-        self.returns_done = not schema.returns
-        if self.returns_done:
-            self.work_at = -2
+        self.work_at = {0: NO_WORK, 1: ONLY_RESULT}.get(len(schema.returns), len(schema.returns) - 1)
+        self.returns_done = self.work_at == NO_WORK
         self.gloo_end_unseen = self.op in _GLOO_END_UNSEEN
         from torch.distributed import ProcessGroup
 

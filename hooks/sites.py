@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MOST_SITES = 65_536
 """Distinct places to remember: code made anew in a loop must not eat memory."""
+_DECORATORS = f"{os.sep}typing_extensions.py"
+"""torch wraps its deprecated collectives in this package's `deprecated`, which would pass for the caller."""
 _MOST_FRAMES = 64
 """Frames kept of a full stack."""
 
@@ -34,7 +36,7 @@ def _foreign_folders() -> tuple[str, ...]:
 def _is_users(code: CodeType, foreign: tuple[str, ...]) -> bool:
     file = code.co_filename
     if "site-packages" in file or "dist-packages" in file:  # inside the standard library's folder, but not of it
-        return not file.startswith(foreign[:3])
+        return not file.startswith(foreign[:3]) and not file.endswith(_DECORATORS)
     return not file.startswith(foreign)
 
 

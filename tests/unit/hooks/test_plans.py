@@ -20,7 +20,7 @@ def test_an_operation_has_a_code_and_a_work_where_it_returns_one(name):
     plan = plans.Plan(name, schema(name))
     assert words.OPS[plan.code] == plan.op != "unknown"
     returned = [str(value.type) for value in schema(name).returns]
-    if plan.work_at == -2:
+    if plan.work_at == plans.NO_WORK:
         assert returned == []
     else:
         assert "Work" in returned[plan.work_at]
