@@ -6,6 +6,7 @@ and it does nothing unless `roundk run` configured the environment.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from roundk.hooks import config, failsafe
@@ -26,7 +27,12 @@ def start(config_file: str) -> None:
     failsafe.guard(_from_file)(config_file)
 
 
-def install(directory: str | None = None, *, max_mb: int = config.DEFAULT_MAX_MB) -> None:
+def install(
+    directory: str | None = None,
+    *,
+    max_mb: int = config.DEFAULT_MAX_MB,
+    stall_s: float = config.DEFAULT_STALL_S,
+) -> None:
     """Record every collective of this process, from the first process group on.
 
     For those who prefer a line of code to `roundk run`. Call it on every rank before `init_process_group`, with the
@@ -35,6 +41,7 @@ def install(directory: str | None = None, *, max_mb: int = config.DEFAULT_MAX_MB
     Args:
         directory: Run directory, made where it is missing. May be left out where ROUNDK_DIR is set.
         max_mb: MiB of disk that this rank's rows may take; the oldest are deleted beyond that.
+        stall_s: Seconds after which a call in flight, or a time without calls, counts as a stall: stacks are dumped.
 
     Raises:
         ValueError: no directory is named, neither here nor in ROUNDK_DIR.
@@ -45,7 +52,7 @@ def install(directory: str | None = None, *, max_mb: int = config.DEFAULT_MAX_MB
             msg = "no run directory: name one, install('runs/today'), or set ROUNDK_DIR"
             raise ValueError(msg)
     else:
-        found = config.make(directory, max_mb)
+        found = config.Config(os.path.abspath(directory), max_mb, stall_s)
     failsafe.guard(_install)(found)
 
 

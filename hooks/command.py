@@ -16,9 +16,18 @@ from roundk.hooks import config, launch
     type=click.IntRange(min=1),
     help="Disk per rank in MiB; beyond it the oldest calls are deleted.",
 )
+@click.option(
+    "--stall-s",
+    default=config.DEFAULT_STALL_S,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds in a call, or without one, after which a rank writes its Python stacks.",
+)
 @click.argument("command_line", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(context: click.Context, directory: str | None, max_mb: int, command_line: tuple[str, ...]) -> None:
+def command(
+    context: click.Context, directory: str | None, max_mb: int, stall_s: float, command_line: tuple[str, ...]
+) -> None:
     """Run COMMAND with every torch.distributed call of its ranks recorded.
 
     Nothing in the job changes: same streams, signals and exit code. On several hosts, run it on each with the same
@@ -26,4 +35,4 @@ def command(context: click.Context, directory: str | None, max_mb: int, command_
 
     Example: roundk run -- torchrun --nproc-per-node 8 train.py
     """
-    context.exit(launch.run(command_line, directory, max_mb))
+    context.exit(launch.run(command_line, directory, max_mb, stall_s))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DIR_VARIABLE = "ROUNDK_DIR"
 MAX_MB_VARIABLE = "ROUNDK_MAX_MB"
@@ -15,22 +18,32 @@ DEFAULT_MAX_MB = 256
 """Disk that one rank's segments may take, in MiB: about 2.8 million calls."""
 
 
+STALL_VARIABLE = "ROUNDK_STALL_S"
+DEFAULT_STALL_S = 30.0
+"""Longer than a slow step or a checkpoint of most jobs, shorter than any group's timeout."""
+_MIB = 1_048_576
+
+
 class Config(NamedTuple):
-    """Where to record and how much disk a rank may take."""
+    """Where to record, how much disk a rank may take, and after what time a call counts as stalled."""
 
     run: str
-    max_bytes: int
+    max_mb: int = DEFAULT_MAX_MB
+    stall_s: float = DEFAULT_STALL_S
 
+    @property
+    def max_bytes(self) -> int:
+        """Disk that a rank may take."""
+        return self.max_mb * _MIB
 
-def make(run: str, max_mb: int) -> Config:
-    """A configuration from what a user says."""
-    return Config(os.path.abspath(run), max_mb * 1_048_576)
+    def variables(self) -> dict[str, str]:
+        """The environment that `from_environment` reads back."""
+        return {DIR_VARIABLE: self.run, MAX_MB_VARIABLE: str(self.max_mb), STALL_VARIABLE: str(self.stall_s)}
 
 
 def from_environment() -> Config | None:
     """The configuration of this process's environment; None where there is none."""
-    run = os.environ.get(DIR_VARIABLE)
-    return make(run, int(os.environ.get(MAX_MB_VARIABLE) or DEFAULT_MAX_MB)) if run else None
+    return _from_variables(os.environ) if os.environ.get(DIR_VARIABLE) else None
 
 
 def from_file(path: str) -> Config:
@@ -40,5 +53,13 @@ def from_file(path: str) -> Config:
         OSError, ValueError, KeyError: it is not there, or not what `roundk run` writes.
     """
     with open(path, encoding="utf-8") as file:
-        content = json.load(file)
-    return make(content["dir"], content["max_mb"])
+        return _from_variables(json.load(file))
+
+
+def _from_variables(found: Mapping[str, str]) -> Config:
+    max_mb, stall_s = found.get(MAX_MB_VARIABLE), found.get(STALL_VARIABLE)
+    return Config(
+        os.path.abspath(found[DIR_VARIABLE]),
+        int(max_mb) if max_mb else DEFAULT_MAX_MB,
+        float(stall_s) if stall_s else DEFAULT_STALL_S,
+    )

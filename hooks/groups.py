@@ -58,6 +58,7 @@ class Groups:
         self._made = 0
         self._epoch = 0
         self._new: list[weakref.ref[Any]] = []
+        self.shortest_timeout_s = float("inf")
 
     def register(self, pg: Any) -> Group:
         """The group of a torch process group, made known on first sight."""
@@ -68,6 +69,7 @@ class Groups:
                 return known
             self._made += 1
             ranks, backend = _members(pg), _backend(pg)
+            self.shortest_timeout_s = min(self.shortest_timeout_s, _timeout_s(pg))
             self._side.append(
                 {
                     "kind": "group",
@@ -122,6 +124,14 @@ def _backend(pg: Any) -> str:
         return str(dist.get_backend(pg))
     except (KeyError, ValueError, RuntimeError, AssertionError):
         return ""
+
+
+def _timeout_s(pg: Any) -> float:
+    """The group's own timeout; infinite where torch does not tell."""
+    try:
+        return float(min(pg._get_backend(device).options._timeout for device in pg._device_types).total_seconds())
+    except (AttributeError, RuntimeError, ValueError):
+        return float("inf")
 
 
 def runs(ranks: Sequence[int]) -> list[list[int]]:

@@ -29,9 +29,9 @@ _FROM_KERNEL = 0x80
 """`si_code` SI_KERNEL: from a terminal, to the whole foreground group, so the command has it too. sigaction(2)."""
 
 
-def run(command: Sequence[str], directory: str | None, max_mb: int) -> int:
+def run(command: Sequence[str], directory: str | None, max_mb: int, stall_s: float) -> int:
     """Run a command recorded, and give its exit code (128 + number after a signal; 127, 126: it did not start)."""
-    found = config.make(directory or default_directory(), max_mb)
+    found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
     try:
         launcher: _Launcher | None = _Launcher(found, command)
     except OSError as error:
@@ -107,8 +107,7 @@ class _Launcher:
     def environment(self) -> dict[str, str]:
         """The command's environment."""
         environment = dict(os.environ)
-        environment[config.DIR_VARIABLE] = self._config.run
-        environment[config.MAX_MB_VARIABLE] = str(self._config.max_bytes // 1_048_576)
+        environment |= self._config.variables()
         behind = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join([self._site, *([behind] if behind else [])])
         return environment

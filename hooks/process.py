@@ -55,8 +55,14 @@ class _Process:
 
     def forked(self) -> None:
         """In a forked child: the parent's files are the parent's, and its thread did not come along."""
-        self.recorder = None
+        recorder, self.recorder = self.recorder, None
         self._lock = threading.Lock()
+        if recorder is not None and recorder.stacks is not None:
+            recorder.stacks.in_child()
+
+    def before_fork(self) -> None:
+        if self.recorder is not None and self.recorder.stacks is not None:
+            self.recorder.stacks.before_fork()
 
     def close(self) -> None:
         recorder, self.recorder = self.recorder, None
@@ -73,7 +79,7 @@ def install(config: Config) -> None:
     _hook_groups(process)
     _hook_steps(process)
     _hook_exceptions(process)
-    os.register_at_fork(after_in_child=process.forked)
+    os.register_at_fork(before=failsafe.guard(process.before_fork), after_in_child=failsafe.guard(process.forked))
     atexit.register(failsafe.guard(process.close))
 
 
@@ -166,7 +172,9 @@ def _describe(kind: type[BaseException], value: BaseException, trace: TracebackT
     import torch
 
     torch_folder = os.path.dirname(torch.__file__)
-    frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(trace)]
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    raised = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(trace)]
+    frames = [frame for frame in raised if not frame[0].startswith(ours)]
     users = [frame for frame in frames if not frame[0].startswith((torch_folder, "<frozen "))] or frames
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return {

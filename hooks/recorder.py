@@ -14,8 +14,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe, sites, works
+from roundk.hooks import failsafe, flight_recorder, sites, works
 from roundk.hooks.groups import Groups
+from roundk.hooks.stacks import Stacks
+from roundk.hooks.stall import StallWatch
 from roundk.tracer import ring, rundir, template, words
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.01
 """Between two looks at pending works: an end seen by asking is at most this late."""
+LOOK_S = 0.25
+"""Between two looks for a stall."""
 _MOST_SIGNATURES = 65_536
 """Distinct signatures to remember: a job whose shapes never repeat must not eat memory."""
 _FIRST_ROWS, _LATER_ROWS = sorted(template.SEGMENTS)
@@ -39,7 +43,7 @@ class Recorder:
         Raises:
             OSError: they cannot be made.
         """
-        self._max_bytes = config.max_bytes
+        self._config = config
         self._folder = rundir.prepare(config.run)
         self._stem, self.side = rundir.side_file(self._folder, rank)
         self.side.append(_process(rank, world_size))
@@ -56,6 +60,10 @@ class Recorder:
         self.pending = works.Pending()
         self.step = 0
         self._thread_ids = threading.local()
+        self._watch = StallWatch(config.stall_s)
+        self._watch.follow(self._segment)
+        self._look_at = 0.0
+        self.stacks: Stacks | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tend, name="roundk", daemon=True)
         self._thread.start()
@@ -153,6 +161,11 @@ class Recorder:
 
     def _tend_once(self) -> None:
         self.side.renew(time.time_ns())
+        if self.stacks is None:
+            self.stacks = Stacks(f"{self._stem}.stacks", self._config.stall_s)
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_S
+            self._look_for_stall()
         self.pending.ask()
         self.groups.register_created()
         segment = self._segment
@@ -160,15 +173,26 @@ class Recorder:
             base = segment.base + segment.rows
             self._spare = ring.Segment.create(rundir.segment_path(self._stem, self._number), _LATER_ROWS, base)
             self._number += 1
+            self._watch.follow(self._spare)
             self._delete_oldest()
         if self._lost != self._lost_told:
             self._lost_told = self._lost
             self.side.append({"kind": "lost", "calls": self._lost_told, "why": "the next segment was not ready"})
         self.side.reserve()
 
+    def _look_for_stall(self) -> None:
+        assert self.stacks is not None
+        self.stacks.renew()
+        self._watch.shorten(self.groups.shortest_timeout_s)
+        stalled = self._watch.look()
+        if stalled is not None:
+            why = "no call for" if stalled.call is None else "in a call for"
+            self.stacks.dump(f"{why} {stalled.seconds:.1f} s", stalled.call)
+            flight_recorder.dump(f"{self._stem}.fr")
+
     def _delete_oldest(self) -> None:
         kept = self._segment.size + (self._spare.size if self._spare else 0)
-        while self._sealed and kept + sum(size for _, size in self._sealed) > self._max_bytes:
+        while self._sealed and kept + sum(size for _, size in self._sealed) > self._config.max_bytes:
             path, _ = self._sealed.popleft()
             os.unlink(path)
             self.side.append({"kind": "deleted", "segment": os.path.basename(path)})
@@ -183,6 +207,8 @@ class Recorder:
         """Say goodbye and stop the thread: the interpreter shuts down in order."""
         self._stop.set()
         self._thread.join(timeout=1.0)
+        if self.stacks is not None:
+            self.stacks.close()
         self.pending.ask()
         self.note("goodbye")
         self.side.reserve()
@@ -201,6 +227,7 @@ def _process(rank: int, world_size: int) -> dict[str, Any]:
         "host": rundir.host_name(),
         "host_full": rundir.full_host_name(),
         "pid": os.getpid(),
+        "main_thread": threading.main_thread().ident,
         "started_ticks": stat[1] if stat else None,
         **rundir.generation(os.environ),
         "time_ns": time.time_ns(),

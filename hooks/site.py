@@ -29,7 +29,7 @@ def make(folder: str, config: Config) -> None:
         shutil.copyfile(os.path.join(_HERE, "shim", name), os.path.join(folder, name))
     shutil.copyfile(os.path.join(_HERE, "importhook.py"), os.path.join(folder, "roundk_importhook.py"))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump({"dir": config.run, "max_mb": config.max_bytes // 1_048_576}, file)
+        json.dump(config.variables(), file)
     _write_entry_point(os.path.join(folder, "roundk_shim-0.dist-info"))
     _copy_hooks(os.path.join(folder, "lib", "roundk"))
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roundk.tracer import read_calls, schema, words
+from roundk.tracer import read_calls, read_stacks, schema, words
 
 _Line = dict[str, Any]
 
 
 @dataclass
 class Process:
-    """One process that took part: its side file's lines and its segments."""
+    """One process that took part: its side file's lines, the paths of its segments, the text of its stacks file."""
 
     source: str
     rank: int
@@ -25,6 +25,7 @@ class Process:
     host: str
     lines: list[_Line]
     segments: list[str]
+    stacks: str
     header: _Line = field(init=False)
     alive_ns: int = field(init=False)
 
@@ -55,6 +56,7 @@ class Tables(NamedTuple):
     ranks: pa.Table
     sites: pa.Table
     facts: pa.Table
+    stacks: pa.Table
     world_size: int | None
     alive_ns: list[int]
     attempts: int
@@ -91,6 +93,9 @@ def tables_of(
         pa.Table.from_pylist(rows, schema=schema.RANKS),
         merge.sites(),
         pa.Table.from_pylist(facts, schema=schema.FACTS),
+        pa.Table.from_pylist(
+            [row for _, process in sorted(by_rank.items()) for row in _stacks(process)], schema=schema.STACKS
+        ),
         world_size,
         [row["last_alive_ns"] for row in rows if row["last_alive_ns"]],
         attempts,
@@ -316,6 +321,12 @@ def _ended(exit_: _Line | None, states: list[_Line]) -> _Line:
     if code is not None:
         row |= {"exit_signal": -code} if code < 0 else {"exit_code": code}
     return row
+
+
+def _stacks(process: Process) -> list[_Line]:
+    source = process.source.removesuffix(".jsonl") + ".stacks"
+    rows = read_stacks.read(process.stacks, process.header.get("main_thread"))
+    return [{"rank": process.rank, "source": source, **row} for row in rows]
 
 
 def _facts(by_rank: dict[int, Process], exits: list[_Line], launchers: list[tuple[str, list[_Line]]]) -> list[_Line]:

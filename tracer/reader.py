@@ -36,7 +36,7 @@ class Run:
 
     Attributes:
         path: The directory.
-        calls, groups, ranks, sites, facts: Tables of `schema`, of the last start of the job's ranks.
+        calls, groups, ranks, sites, facts, stacks: Tables of `schema`, of the last start of the job's ranks.
         world_size: Ranks of the job; None where no file tells.
         command: What the launcher ran; empty without a launcher.
         started_ns: Unix time of the launcher's start.
@@ -55,6 +55,7 @@ class Run:
     ranks: pa.Table
     sites: pa.Table
     facts: pa.Table
+    stacks: pa.Table
     world_size: int | None
     command: tuple[str, ...]
     started_ns: int | None
@@ -110,6 +111,7 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Pr
         ranks=tables.ranks,
         sites=tables.sites,
         facts=tables.facts,
+        stacks=tables.stacks,
         world_size=tables.world_size,
         command=tuple(last.get("command", ())),
         started_ns=last.get("time_ns"),
@@ -159,7 +161,9 @@ class _Files:
         began = max((line["time_ns"] for line in launchers if line.get("kind") == "start"), default=0)
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name)
-            process = Process(f"{folder.name}/{name}", rank, pid, folder.name, lines, segments.pop(name[:-6], []))
+            stem = name.removesuffix(".jsonl")
+            stacks = self._text(folder / f"{stem}.stacks")
+            process = Process(f"{folder.name}/{name}", rank, pid, folder.name, lines, segments.pop(stem, []), stacks)
             if process.started_ns >= began or not process.started_ns:
                 self.processes.append(process)
         for stem, paths in segments.items():
@@ -174,15 +178,20 @@ class _Files:
         into += read
         return [line for _, lines in read for line in lines]
 
+    def _text(self, path: pathlib.Path) -> str:
+        """The text of a file; empty where there is none."""
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            self.unreadable.append(Problem(str(path.relative_to(self._run)), str(error.strerror)))
+            return ""
+
     def _lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
         """The lines of a file with their number under `at`; a line that is not whole ends it and is told."""
         lines: list[dict[str, Any]] = []
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            self.unreadable.append(Problem(str(path.relative_to(self._run)), str(error.strerror)))
-            return lines
-        for number, raw in enumerate(text.split("\n"), start=1):
+        for number, raw in enumerate(self._text(path).split("\n"), start=1):
             if not raw.strip("\0 "):
                 continue
             try:

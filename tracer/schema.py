@@ -170,6 +170,22 @@ FACTS: Final = pa.schema(
 )
 """One row per fact that is not a call; sorted by time."""
 
+STACKS: Final = pa.schema(
+    [
+        _column("rank", pa.int32(), "Global rank"),
+        _column("time_ns", pa.int64(), "Unix time of the dump; null where a signal or a timer made it", nullable=True),
+        _column("not_before_ns", pa.int64(), "Unix time of the recorder's last mark before it", nullable=True),
+        _column("trigger", pa.utf8(), "stall | timer (the GIL was held) | term (SIGTERM) | fatal (a fatal signal)"),
+        _column("what", pa.utf8(), "Why, in a few words"),
+        _column("call", pa.int64(), "Number of the call in flight in its process; null: none was", nullable=True),
+        _column("thread", pa.int64(), "pthread id of the thread"),
+        _column("is_main", pa.bool_(), "Whether it is the main thread; null where not known", nullable=True),
+        _column("frames", pa.list_(pa.utf8()), "`file:line function`, innermost first"),
+        _column("source", pa.utf8(), "File, relative to the run directory"),
+    ]
+)
+"""One row per thread of each dump of Python stacks; sorted by rank, then as written."""
+
 
 def main() -> None:
     """Write `template.py` anew from `RING`."""

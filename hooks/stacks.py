@@ -1,0 +1,99 @@
+"""Python stacks of all threads of this process, in a file beside its rows: on a stall, on a fatal signal, on SIGTERM.
+
+All are written by `faulthandler`, which needs no GIL in its signal handlers and in its timer. The timer is what speaks
+for a process whose main thread holds the GIL: our thread renews it while it can, so that it fires only where it cannot.
+There is one such timer per process; a script that sets it itself gets it, and ours is given up.
+
+Source: CPython 3.11 to 3.14, Modules/faulthandler.c.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from roundk.tracer import side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_RENEWALS = 4
+"""Times that the timer is renewed within its term."""
+
+
+class Stacks:
+    """The stacks file of one process. Made, dumped to and renewed by the recorder's own thread."""
+
+    def __init__(self, path: str, term_s: float) -> None:
+        """Open the file and hook the signals.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - faulthandler writes to it for good
+        self._term_s = term_s
+        self._renew_at = 0.0
+        self._timer = _Timer()
+        if not faulthandler.is_enabled():
+            faulthandler.enable(self._file)
+        faulthandler.register(signal.SIGTERM, self._file, all_threads=True, chain=True)
+        self._mark("term")  # what a signal or the timer writes stands behind the last mark
+
+    def dump(self, why: str, call: int | None) -> None:
+        """Write all threads' stacks now. `call`: number of the call that stalls; None: no call is in flight."""
+        self._mark("stall", why=why, call=call)
+        faulthandler.dump_traceback(self._file, all_threads=True)
+        self._mark("term")
+
+    def renew(self) -> None:
+        """Start the timer anew, if a part of its term is over."""
+        now = time.monotonic()
+        if now >= self._renew_at:
+            self._renew_at = now + self._term_s / _RENEWALS
+            self._timer.start(self._term_s, self._file)
+
+    def before_fork(self) -> None:
+        """Stop the timer: a child would find its lock taken by a thread that it does not have."""
+        self._timer.stop()
+        self._renew_at = 0.0
+
+    def in_child(self) -> None:
+        """In a forked child: its signals are not to write into the parent's file."""
+        faulthandler.unregister(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Stop the timer and give the signal back."""
+        self._timer.stop()
+        faulthandler.unregister(signal.SIGTERM)
+
+    def _mark(self, kind: str, **fields: Any) -> None:
+        os.write(self._file.fileno(), side.encode({"kind": kind, "time_ns": time.time_ns(), **fields}))
+
+
+class _Timer:
+    """faulthandler's one timer, until somebody else takes it."""
+
+    def __init__(self) -> None:
+        self._start: Callable[..., None] = faulthandler.dump_traceback_later
+        self._stop: Callable[[], None] = faulthandler.cancel_dump_traceback_later
+        self._taken = False
+        faulthandler.dump_traceback_later = self._others(self._start)
+        faulthandler.cancel_dump_traceback_later = self._others(self._stop)
+
+    def _others(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*args: Any, **kwargs: Any) -> Any:
+            self._taken = True
+            return original(*args, **kwargs)
+
+        return taken
+
+    def start(self, term_s: float, file: Any) -> None:
+        if not self._taken:
+            self._start(term_s, file=file)
+
+    def stop(self) -> None:
+        if not self._taken:
+            self._stop()
