@@ -6,5 +6,6 @@ Loads torch only inside functions, and of the tracer only its writing half: a tr
 from __future__ import annotations
 
 from roundk.hooks.autoload import install
+from roundk.hooks.steps import step
 
-__all__ = ["install"]
+__all__ = ["install", "step"]

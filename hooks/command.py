@@ -1,4 +1,4 @@
-"""`roundk run [--dir DIR] -- COMMAND...`."""
+"""`roundk run [OPTIONS] -- COMMAND...`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,23 @@ from roundk.hooks import config, launch
     type=click.FloatRange(min=0.1),
     help="Seconds in a call, or without one, after which a rank writes its Python stacks.",
 )
+@click.option("--no-logs", is_flag=True, help="Do not keep the job's stdout and stderr in the run directory.")
+@click.option(
+    "--nccl-debug",
+    type=click.Choice(["warn", "info"], case_sensitive=False),
+    help="Have NCCL write its log into the run directory, unless NCCL_DEBUG and NCCL_DEBUG_FILE are set.",
+)
 @click.argument("command_line", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(
-    context: click.Context, directory: str | None, max_mb: int, stall_s: float, command_line: tuple[str, ...]
+    context: click.Context,
+    *,
+    directory: str | None,
+    max_mb: int,
+    stall_s: float,
+    no_logs: bool,
+    nccl_debug: str | None,
+    command_line: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every torch.distributed call of its ranks recorded.
 
@@ -35,4 +48,5 @@ def command(
 
     Example: roundk run -- torchrun --nproc-per-node 8 train.py
     """
-    context.exit(launch.run(command_line, directory, max_mb, stall_s))
+    level = nccl_debug.upper() if nccl_debug else None
+    context.exit(launch.run(command_line, directory, max_mb, stall_s, logs=not no_logs, nccl_debug=level))

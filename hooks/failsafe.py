@@ -60,27 +60,46 @@ def around(
     before: Callable[[tuple[Any, ...]], _Entered | None],
     call: Callable[..., Any],
     after: Callable[[_Entered, Any], None],
+    key: Any,
 ) -> Callable[..., Any]:
-    """`call(first, *rest)` with `before(rest)` run ahead of it and `after(what before gave, result)` behind it.
+    """A kernel: `call(keyset less key, *args)`, after `before(args)` and ahead of `after(what before gave, result)`.
 
     An error of `before` or `after` is ours and stays here; one of `call` is the user's and passes, `after` being told
     `RAISED`. Where `before` gives None, `after` is not run. One function, since every collective goes through it.
     """
 
-    def fenced(first: Any, *rest: Any) -> Any:
+    def fenced(keyset: Any, *args: Any) -> Any:
         try:
-            entered = before(rest)
+            entered = before(args)
         except Exception as error:
             trip(error)
             entered = None
         if entered is None:
-            return call(first, *rest)
+            return call(keyset.remove(key), *args)
         result = RAISED
         try:
-            result = call(first, *rest)
+            result = call(keyset.remove(key), *args)
         finally:
             try:
                 after(entered, result)
+            except Exception as error:
+                trip(error)
+        return result
+
+    return fenced
+
+
+def then(call: Callable[..., Any], told: Callable[[Any, int], None], returned: int, raised: int) -> Callable[..., Any]:
+    """A method: `call`, then `told(self, returned or raised)`, an error of which is ours and stays here."""
+
+    def fenced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        how = raised
+        try:
+            result = call(self, *args, **kwargs)
+            how = returned
+        finally:
+            try:
+                told(self, how)
             except Exception as error:
                 trip(error)
         return result

@@ -1,19 +1,22 @@
 """Process groups as the recorder knows them: their members, and the counters of their calls.
 
 No reference to a process group is kept: destroying one must free it. A group is known by its name until it is
-destroyed; names start anew after `destroy_process_group()`, so an epoch tells the old from the new.
+destroyed; names start anew after `destroy_process_group()`, so an epoch tells the old from the new. Beside torch's own
+groups there are control groups: the ranks that must make a call that is not dispatched.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
+
+from roundk.tracer import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from roundk.hooks.works import Call
     from roundk.tracer.side import SideFile
 
 
@@ -24,17 +27,38 @@ class Group:
         id: Its number in the side file.
         ranks: Global ranks of its members in group order; empty where torch does not tell.
         backend: Name of its backend, '' where torch does not tell.
+        coalescing: Calls between the start and the end of coalescing that end with it; None outside of that.
         next_seq: Gives the number of its next collective, from 1, to any thread.
     """
 
-    __slots__ = ("_pairs", "backend", "id", "next_seq", "ranks")
+    __slots__ = ("_count", "_pairs", "backend", "coalescing", "id", "next_seq", "ranks")
 
     def __init__(self, number: int, ranks: Sequence[int], backend: str) -> None:
         self.id = number
         self.ranks = tuple(ranks)
         self.backend = backend
-        self.next_seq: Callable[[], int] = itertools.count(1).__next__
+        self._count: Callable[[], int] = itertools.count(1).__next__
+        self.next_seq = self._count
         self._pairs: dict[tuple[str, int], Callable[[], int]] = {}
+        self.coalescing: list[Call] | None = None
+
+    def coalesce(self) -> None:
+        """From here to `coalesced` the collectives share one number, taken by the first of them."""
+        numbers: list[int] = []
+
+        def shared() -> int:
+            if not numbers:
+                numbers.append(self._count())
+            return numbers[0]
+
+        self.next_seq = shared
+        self.coalescing = []
+
+    def coalesced(self) -> list[Call]:
+        """Number every collective again; give the calls in between whose end is that of the coalescing."""
+        self.next_seq = self._count
+        calls, self.coalescing = self.coalescing, None
+        return calls or []
 
     def next_of_pair(self, op: str, peer: int) -> int:
         """Number of the next p2p call to or from a peer (1 + global rank; 0: any source), from 1."""
@@ -57,7 +81,7 @@ class Groups:
         self._lock = threading.Lock()
         self._made = 0
         self._epoch = 0
-        self._new: list[weakref.ref[Any]] = []
+        self._control: dict[tuple[str, tuple[int, ...]], Group] = {}
         self.shortest_timeout_s = float("inf")
 
     def register(self, pg: Any) -> Group:
@@ -65,55 +89,55 @@ class Groups:
         with self._lock:
             name: str = pg.group_name
             known = self.by_name.get(name)
-            if known is not None:
-                return known
-            self._made += 1
-            ranks, backend = _members(pg), _backend(pg)
-            self.shortest_timeout_s = min(self.shortest_timeout_s, _timeout_s(pg))
-            self._side.append(
-                {
-                    "kind": "group",
-                    "id": self._made,
-                    "name": name,
-                    "desc": pg.group_desc,
-                    "backend": backend,
-                    "epoch": self._epoch,
-                    "size": pg.size(),
-                    "ranks": runs(ranks),
-                }
-            )
-            group = self.by_name[name] = Group(self._made, ranks, backend)
-            return group
+            if known is None:
+                ranks = members(pg)
+                self.shortest_timeout_s = min(self.shortest_timeout_s, _timeout_s(pg))
+                known = self.by_name[name] = self._define(name, pg.group_desc, _backend(pg), ranks, pg.size())
+            return known
 
-    def created(self, pg: Any) -> None:
-        """Remember a group just made, which torch does not list yet."""
-        self._new.append(weakref.ref(pg))
+    def control(self, callers: Sequence[int], name: str = "") -> Group:
+        """The control group of the ranks that must make a call that is not dispatched."""
+        with self._lock:
+            key = (name, tuple(callers))
+            known = self._control.get(key)
+            if known is None:
+                known = self._control[key] = self._define(name, words.CONTROL, "", key[1], len(key[1]))
+            return known
 
-    def register_created(self) -> None:
-        """Make known the groups remembered by `created` that torch lists by now."""
-        for reference in list(self._new):
-            pg = reference()
-            if pg is None or _members(pg):
-                self._new.remove(reference)
-                if pg is not None:
-                    self.register(pg)
+    def _define(self, name: str, desc: str, backend: str, ranks: Sequence[int], size: int) -> Group:
+        self._made += 1
+        self._side.append(
+            {
+                "kind": "group",
+                "id": self._made,
+                "name": name,
+                "desc": desc,
+                "backend": backend,
+                "epoch": self._epoch,
+                "size": size,
+                "ranks": runs(ranks),
+            }
+        )
+        return Group(self._made, ranks, backend)
 
     def destroyed(self, name: str | None) -> None:
         """Forget a destroyed group; None: all of them."""
         with self._lock:
             if name is None:
                 self.by_name.clear()
+                self._control.clear()
                 self._epoch += 1
             else:
                 self.by_name.pop(name, None)
 
 
-def _members(pg: Any) -> list[int]:
+def members(pg: Any) -> list[int]:
+    """Global ranks of a torch process group in group order; empty where torch does not tell."""
     import torch.distributed as dist
 
     try:
         return list(dist.get_process_group_ranks(pg))
-    except (KeyError, ValueError, RuntimeError):
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError):  # also: it is none
         return []
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe
+from roundk.hooks import dynamo, failsafe
 from roundk.hooks.plans import NO_WORK, ONLY_RESULT, Plan
 from roundk.tracer import words
 
@@ -68,18 +68,14 @@ def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None])
     import torch
 
     key = torch._C.DispatchKey.BackendSelect
-    redispatch_boxed = operation._handle.redispatch_boxed
     unbox = torch.distributed.Work.unbox
     work_at = plan.work_at
-
-    def redispatch(keyset: Any, *args: Any) -> Any:
-        return redispatch_boxed(keyset.remove(key), *args)
 
     def enter(args: tuple[Any, ...]) -> tuple[Recorder, Call] | None:
         records = recorder()
         if records is None:
             return None
-        call = records.enter(plan, args, getattr(_reducing, "op", 0))
+        call = records.enter(plan, args, getattr(_reducing, "op", None) or 0)
         return None if call is None else (records, call)
 
     def leave(entered: tuple[Recorder, Call], result: Any) -> None:
@@ -88,39 +84,48 @@ def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None])
         boxed = None if raised or work_at == NO_WORK else result if work_at == ONLY_RESULT else result[work_at]
         records.returned(plan, call, None if boxed is None else unbox(boxed), raised)
 
-    return failsafe.around(enter, redispatch, leave)
+    return dynamo.untraced(failsafe.around(enter, operation._handle.redispatch_boxed, leave, key))
 
 
 def _note_reduce_op(method: str) -> None:
     """Keep what reduction a ProcessGroup method was given: the dispatcher passes it as an object Python cannot read."""
+    import torch.distributed
     from torch.distributed import ProcessGroup, ReduceOp
 
     original = getattr(ProcessGroup, method, None)
     if original is None:
         return
 
-    codes = {kind: _CODES.get(name, _CODES["OTHER"]) for name, kind in ReduceOp.RedOpType.__members__.items()}
+    codes = {kind.value: _CODES.get(name, _CODES["OTHER"]) for name, kind in ReduceOp.RedOpType.__members__.items()}
+
+    options = {
+        getattr(torch.distributed, name, None)
+        for name in ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
+    }
 
     def reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         for value in (*reversed(args), *kwargs.values()):
-            given = getattr(value, "reduceOp", value)  # an options object, or the operation itself
-            code = codes.get(getattr(given, "op", given) if isinstance(given, (ReduceOp, ReduceOp.RedOpType)) else None)
-            if code is not None:
-                return code
+            kind = type(value)
+            if kind in options:
+                return codes[value.reduceOp.op.value]
+            if kind is ReduceOp.RedOpType:  # ahead of the next: torch makes this an instance of ReduceOp too
+                return codes[value.value]
+            if isinstance(value, ReduceOp):
+                return codes[value.op.value]
         return _CODES["SUM"]  # the default of every one of these methods
 
     read = failsafe.guard(reduction)
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _reducing.op = read(args, kwargs) or 0
+        _reducing.op = read(args, kwargs)
         try:
             return original(self, *args, **kwargs)
         finally:
-            _reducing.op = 0
+            _reducing.op = None
 
     wrapper.__name__ = method
     wrapper.__doc__ = original.__doc__
-    setattr(ProcessGroup, method, wrapper)
+    setattr(ProcessGroup, method, dynamo.untraced(wrapper))
 
 
 _CODES = {name: code for code, name in enumerate(words.REDUCE_OPS)}

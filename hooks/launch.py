@@ -5,6 +5,7 @@ The command runs as if roundk were not there: same directory, same streams, same
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import config, failsafe, site, watch
+from roundk.hooks import config, failsafe, site, tee, unrecorded, watch
 from roundk.tracer import rundir, words
 
 if TYPE_CHECKING:
@@ -22,23 +23,45 @@ LOOK_S = 0.25
 """Between two looks at the processes: a stop is dated this late at most, and a zombie may be missed in between."""
 _GONE_S = 2.0
 """How long to wait for ranks to be gone after the command is."""
+_SILENCE_S = 60.0
+"""So long after the start a job with torch and without one recorded rank is told about: longer than most jobs take."""
 _FORWARDED = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
+_NOTICED = frozenset({signal.SIGCHLD, signal.SIGWINCH})
+"""What ends the wait for the next look early: the command may have ended, the terminal has another size."""
 _FROM_KERNEL = 0x80
 """`si_code` SI_KERNEL: from a terminal, to the whole foreground group, so the command has it too. sigaction(2)."""
 
 
-def run(command: Sequence[str], directory: str | None, max_mb: int, stall_s: float) -> int:
-    """Run a command recorded, and give its exit code (128 + number after a signal; 127, 126: it did not start)."""
+def run(
+    command: Sequence[str],
+    directory: str | None,
+    max_mb: int,
+    stall_s: float,
+    *,
+    logs: bool = True,
+    nccl_debug: str | None = None,
+) -> int:
+    """Run a command recorded, and give its exit code (128 + number after a signal; 127, 126: it did not start).
+
+    Args:
+        command: The command line.
+        directory: Run directory; None: a new one, see `default_directory`.
+        max_mb: MiB of disk for one rank's rows.
+        stall_s: Seconds after which a stall makes a rank write its stacks.
+        logs: Keep stdout and stderr beside the trace.
+        nccl_debug: Have NCCL write its log of this level (WARN, INFO) beside the trace.
+    """
+    tee.hold_closed_streams()
     found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
     try:
         launcher: _Launcher | None = _Launcher(found, command)
     except OSError as error:
         failsafe.warn(f"{found.run} cannot be written, the command runs unrecorded: {error}")
         launcher = None
-    environment = launcher.environment() if launcher else dict(os.environ)
-    return _started(command, environment, launcher)
+    environment = launcher.environment(nccl_debug) if launcher else dict(os.environ)
+    return _started(command, environment, launcher, logs=logs)
 
 
 def default_directory() -> str:
@@ -46,30 +69,41 @@ def default_directory() -> str:
     return os.path.join("roundk-runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
 
 
-def _started(command: Sequence[str], environment: dict[str, str], launcher: _Launcher | None) -> int:
-    waited = _FORWARDED | {signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+def _started(command: Sequence[str], environment: dict[str, str], launcher: _Launcher | None, *, logs: bool) -> int:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | _NOTICED)
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    if launcher and logs:
+        failsafe.guard(launcher.keep_logs)()
+    stdout, stderr = launcher.streams() if launcher else (None, None)
     try:
-        child = subprocess.Popen(command, env=environment, preexec_fn=unblock)  # noqa: PLW1509 - one thread here
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=stdout,
+            stderr=stderr,
+            close_fds=False,  # what we were given, as `--config <(...)` of bash, is for the command
+            preexec_fn=unblock,  # noqa: PLW1509 - one thread here
+        )
     except OSError as error:
         failsafe.warn(f"{command[0]}: {error.strerror}")
         code = 127 if isinstance(error, FileNotFoundError) else 126
     else:
-        code = _wait(child, waited, launcher)
+        code = _wait(child, launcher)
     if launcher:
         failsafe.guard(launcher.finish)(code)
     return code if code >= 0 else 128 - code
 
 
-def _wait(child: subprocess.Popen[bytes], waited: frozenset[signal.Signals], launcher: _Launcher | None) -> int:
+def _wait(child: subprocess.Popen[bytes], launcher: _Launcher | None) -> int:
+    if launcher:
+        failsafe.guard(launcher.started)(child.pid)
     look = failsafe.guard(launcher.look if launcher else _nothing)
     while (code := child.poll()) is None:
-        received = signal.sigtimedwait(waited, LOOK_S)
-        if received is not None and received.si_signo != signal.SIGCHLD and received.si_code != _FROM_KERNEL:
+        received = signal.sigtimedwait(_FORWARDED | _NOTICED, LOOK_S)
+        if received is not None and received.si_signo in _FORWARDED and received.si_code != _FROM_KERNEL:
             child.send_signal(received.si_signo)
             if launcher:
                 failsafe.guard(launcher.forwarded)(received.si_signo)
@@ -102,31 +136,88 @@ class _Launcher:
                 "command": list(command),
             }
         )
+        self._folder = folder
         self._watch = watch.Watch(folder, self._file)
+        self._tee: tee.Tee | None = None
+        self._pid: int | None = None
+        self._descendants: unrecorded.Descendants | None = None
+        self._silent_until = time.monotonic() + _SILENCE_S
 
-    def environment(self) -> dict[str, str]:
+    def keep_logs(self) -> None:
+        """Have the job's stdout and stderr kept beside the trace."""
+        try:
+            self._tee = tee.Tee(self._folder, str(os.getpid()))
+        except OSError as error:
+            failsafe.warn(f"the job's output is not kept: {error}")
+            return
+        for log in self._tee.describe():
+            self._append("log", **log)
+
+    def streams(self) -> tuple[int | None, int | None]:
+        """The command's stdout and stderr; None: ours."""
+        return (self._tee.job_end(1), self._tee.job_end(2)) if self._tee else (None, None)
+
+    def started(self, pid: int) -> None:
+        """Let go of what the command now has."""
+        self._pid = pid
+        self._descendants = unrecorded.Descendants(pid, self._site)
+        if self._tee:
+            self._tee.started()
+
+    def environment(self, nccl_debug: str | None) -> dict[str, str]:
         """The command's environment."""
         environment = dict(os.environ)
         environment |= self._config.variables()
         behind = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join([self._site, *([behind] if behind else [])])
+        if nccl_debug:
+            self._set_nccl_debug(environment, nccl_debug)
         return environment
+
+    def _set_nccl_debug(self, environment: dict[str, str], level: str) -> None:
+        wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": os.path.join(self._folder, "nccl-%h-%p.log")}
+        for name, value in wanted.items():
+            if name in environment:
+                failsafe.warn(f"{name}={environment[name]} is set: it stays, --nccl-debug does not change it")
+            else:
+                environment[name] = value
 
     def look(self) -> None:
         self._file.renew(time.time_ns())
         self._watch.look()
+        if self._tee:
+            self._tee.look()
+        if self._descendants and not self._watch.seen:
+            self._look_for_reasons(self._descendants)
+
+    def _look_for_reasons(self, descendants: unrecorded.Descendants) -> None:
+        descendants.look()
+        if time.monotonic() > self._silent_until and descendants.torch_loaded:
+            self._silent_until = math.inf
+            self._tell_reasons(f"no rank is recorded yet, {_SILENCE_S:.0f} s after the start", descendants)
+
+    def _tell_reasons(self, what: str, descendants: unrecorded.Descendants) -> None:
+        first, *others = descendants.explain()
+        failsafe.warn(f"{what}: {first}")
+        for reason in others:
+            failsafe.warn(f"and {reason}")
 
     def forwarded(self, number: int) -> None:
         self._append("signal", number=number, name=signal.Signals(number).name)
 
     def finish(self, code: int) -> None:
         """Note the end of the command, when its ranks are gone or have had time to go."""
+        if self._pid is not None:
+            self._append("exit", pid=self._pid, code=code)
         until = time.monotonic() + _GONE_S
         while self._watch.look() and time.monotonic() < until:
             time.sleep(LOOK_S / 5)
         self._append("end", code=code)
         self._file.renew(time.time_ns())
         shutil.rmtree(self._site, ignore_errors=True)
+        if self._tee:
+            self._tee.started()  # where the command did not start
+            self._tee.finish()
         self._tell(code)
 
     def _append(self, kind: str, **fields: Any) -> None:
@@ -137,10 +228,8 @@ class _Launcher:
         if where.startswith(".."):
             where = self._config.run
         if not self._watch.seen:
-            failsafe.warn(
-                f"no rank was recorded in {where}: no process of this command made a torch.distributed group, or "
-                "Python was started with -I or -E, or without our PYTHONPATH"
-            )
+            if self._descendants:
+                self._tell_reasons(f"no rank was recorded in {where}", self._descendants)
         elif code:
             failsafe.warn(f"the command ended with {_how(code)}; `roundk analyze {where}` says why")
         else:

@@ -22,6 +22,7 @@ _NAMES = {
     "broadcast_": "broadcast",
     "reduce_": "reduce",
     "gather_": "gather",
+    "gather_into_tensor_": "gather_into_tensor",  # since torch 2.14
     "scatter_": "scatter",
     "alltoall_": "all_to_all",
     "alltoall_base_": "all_to_all_single",
@@ -60,6 +61,8 @@ class Plan:
     Attributes:
         op: Name in the verdict contract; the dispatcher's own where it is unknown.
         code: Its code in the ring.
+        is_p2p: It is a send or a recv.
+        group_at: Position of the process group, boxed; `unbox` gives torch's object.
         peer_at: Position of the root or peer (a group rank); -1: none.
         work_at: Position of the Work among several results, `ONLY_RESULT` or `NO_WORK`.
         returns_done: The call has ended when it returns.
@@ -74,7 +77,8 @@ class Plan:
         self.code = words.OPS.index(self.op) if self.op in words.OPS else 0
         at = {argument.name: position for position, argument in enumerate(schema.arguments)}
         groups = [k for k, argument in enumerate(schema.arguments) if "ProcessGroup" in str(argument.type)]
-        self._group_at = groups[0]
+        self.group_at = groups[0]
+        self.is_p2p = self.op in words.P2P
         self.peer_at = next((at[k] for k in ("root_rank", "dst", "src") if k in at), -1)
         self._async_at = at.get("async_op", -1)
         self._async_default = int(self._async_at >= 0) or int(self.op in words.P2P)
@@ -86,11 +90,7 @@ class Plan:
         self.gloo_end_unseen = self.op in _GLOO_END_UNSEEN
         from torch.distributed import ProcessGroup
 
-        self._unbox = ProcessGroup.unbox
-
-    def process_group(self, args: tuple[Any, ...]) -> Any:
-        """The torch process group of a call."""
-        return self._unbox(args[self._group_at])
+        self.unbox = ProcessGroup.unbox
 
     def is_async(self, args: tuple[Any, ...]) -> int:
         """1 where the caller asked for an asynchronous call. Arguments equal to their default are not passed."""
@@ -122,8 +122,8 @@ class Plan:
         signature = Signature(
             number,
             sum(t.numel() for t in inputs),
-            sum(t.nbytes for t in inputs),
-            sum(t.nbytes for t in outputs),
+            _bytes(inputs),
+            _bytes(outputs),
             words.DTYPES.index(first) if first in words.DTYPES else words.DTYPES.index("other"),
         )
         line = {
@@ -136,6 +136,11 @@ class Plan:
             "splits": [list(args[at]) for at in self._splits_at],
         }
         return signature, line
+
+
+def _bytes(tensors: list[Any]) -> int:
+    """Bytes of tensors as if they were dense: a sparse tensor tells no `nbytes`."""
+    return sum(int(t.numel() * t.element_size()) for t in tensors)
 
 
 def flatten(tensors: Any) -> list[Any]:

@@ -12,16 +12,20 @@ import os
 import sys
 import threading
 import time
+from threading import get_native_id
 from typing import TYPE_CHECKING, Any
 
 from roundk.hooks import failsafe, flight_recorder, sites, works
+from roundk.hooks.device import DeviceTimes, Mark, harmless_to_captures
 from roundk.hooks.groups import Groups
 from roundk.hooks.stacks import Stacks
 from roundk.hooks.stall import StallWatch
+from roundk.hooks.works import ASKED, UNSEEN, WAITED
 from roundk.tracer import ring, rundir, template, words
 
 if TYPE_CHECKING:
     from roundk.hooks.config import Config
+    from roundk.hooks.groups import Group
     from roundk.hooks.plans import Plan, Signature
 
 PERIOD_S = 0.01
@@ -30,20 +34,23 @@ LOOK_S = 0.25
 """Between two looks for a stall."""
 _MOST_SIGNATURES = 65_536
 """Distinct signatures to remember: a job whose shapes never repeat must not eat memory."""
+_STEP = words.OPS.index(words.STEP)
 _FIRST_ROWS, _LATER_ROWS = sorted(template.SEGMENTS)
-_SEND, _RECV = words.OPS.index("send"), words.OPS.index("recv")
 
 
 class Recorder:
     """Records the calls of this process as rank `rank` of `world_size`."""
 
-    def __init__(self, config: Config, rank: int, world_size: int) -> None:
+    def __init__(self, config: Config, rank: int, world_size: int, pending: works.Pending) -> None:
         """Open the files.
 
         Raises:
             OSError: they cannot be made.
         """
+        import torch
+
         self._config = config
+        self.rank = rank
         self._folder = rundir.prepare(config.run)
         self._stem, self.side = rundir.side_file(self._folder, rank)
         self.side.append(_process(rank, world_size))
@@ -57,9 +64,9 @@ class Recorder:
         self.groups = Groups(self.side)
         self._sites = sites.Sites(self.side)
         self._signatures: dict[Any, Signature] = {}
-        self.pending = works.Pending()
+        self.pending = pending
+        self.device = DeviceTimes(torch.cuda, harmless_to_captures)
         self.step = 0
-        self._thread_ids = threading.local()
         self._watch = StallWatch(config.stall_s)
         self._watch.follow(self._segment)
         self._look_at = 0.0
@@ -68,81 +75,143 @@ class Recorder:
         self._thread = threading.Thread(target=self._tend, name="roundk", daemon=True)
         self._thread.start()
 
+    @property
+    def exit_file(self) -> str:
+        """Where the process's exit code goes; see `goodbye`."""
+        return f"{self._stem}.exit"
+
     # Called by the training threads
 
     def enter(self, plan: Plan, args: tuple[Any, ...], reduce_op: int) -> works.Call | None:
         """Store that a call entered the dispatcher; None where it is not recorded."""
         now = time.time_ns()
         key, tensor = plan.key(args)
-        if tensor is not None and tensor.is_meta:
-            return None  # a trace with fake tensors, not a call
-        pg = plan.process_group(args)
-        group = self.groups.by_name.get(pg.group_name) or self.groups.register(pg)
-        signature = self._signatures.get(key) or self._new_signature(key, plan, args)
-        peer = group.peer(args[plan.peer_at]) if plan.peer_at >= 0 else 0
-        code = plan.code
-        seq = group.next_seq() if code < _SEND else group.next_of_pair(plan.op, peer)
-        site = self._sites.here(plan.depth)
-        place = self._place()
-        if place is None:
-            return None
-        segment, row = place
-        c = segment.columns
-        c.enter_ns[row] = now
-        c.seq[row] = seq
-        c.numel[row] = signature.numel
-        c.bytes_in[row] = signature.bytes_in
-        c.bytes_out[row] = signature.bytes_out
-        c.group[row] = group.id
-        c.signature[row] = signature.id
-        c.site[row] = site
-        c.step[row] = self.step
-        c.thread[row] = self._thread_id()
-        c.peer[row] = peer
-        c.op[row] = code
-        c.dtype[row] = signature.dtype
-        c.reduce_op[row] = reduce_op
-        c.is_async[row] = plan.is_async(args)
-        c.commit[row] = segment.base + row + 1
         cpu = tensor is None or tensor.is_cpu
-        return works.Call(c, row, cpu and not (group.backend == "gloo" and plan.gloo_end_unseen))
+        if not cpu and tensor.is_meta:
+            return None  # a trace with fake tensors, not a call
+        pg = plan.unbox(args[plan.group_at])
+        group = self.groups.by_name.get(pg.group_name) or self.groups.register(pg)
+        number, numel, bytes_in, bytes_out, dtype = self._signatures.get(key) or self._new_signature(key, plan, args)
+        peer = group.peer(args[plan.peer_at]) if plan.peer_at >= 0 else 0
+        seq = group.next_of_pair(plan.op, peer) if plan.is_p2p else group.next_seq()
+        site = self._sites.here(plan.depth)
+        segment = self._segment
+        row = segment.take()
+        if row >= segment.rows:
+            place = self._next_place(segment)
+            if place is None:
+                return None
+            segment, row = place
+        columns = segment.columns
+        # Unpacked once: cheaper than one attribute of the tuple for each store.
+        commits, enters, _, _, _, seqs, numels, ins, outs, groups, signatures, sites_, *others = columns
+        steps, threads, peers, ops, dtypes, reduce_ops, asyncs, *_ = others
+        enters[row] = now
+        seqs[row] = seq
+        numels[row] = numel
+        ins[row] = bytes_in
+        outs[row] = bytes_out
+        groups[row] = group.id
+        signatures[row] = number
+        sites_[row] = site
+        threads[row] = get_native_id()
+        ops[row] = plan.code
+        dtypes[row] = dtype
+        if reduce_op:  # a new row is all zeros: what is zero need not be stored
+            reduce_ops[row] = reduce_op
+        if peer:
+            peers[row] = peer
+        if self.step:
+            steps[row] = self.step
+        if plan.is_async(args):
+            asyncs[row] = 1
+        commits[row] = segment.base + row + 1
+        if cpu:
+            return columns, row, WAITED if plan.gloo_end_unseen and group.backend == "gloo" else ASKED
+        mark = self.device.mark(tensor.device.index, group.coalescing) if tensor.is_cuda else UNSEEN
+        return columns, row, mark
 
     def returned(self, plan: Plan, call: works.Call, work: Any, raised: bool) -> None:
         """Store that the dispatcher came back with a Work, None, or an exception."""
         now = time.time_ns()
-        columns, row, askable = call
+        columns, row, end = call
         if raised:
             works.finish(call, words.FAILED, now)
             return
         columns.issued_ns[row] = now
-        if work is not None and (askable or plan.gloo_end_unseen):
-            self.pending.add(work, call)
-        elif plan.returns_done:
+        if plan.returns_done:
             works.finish(call, words.COMPLETED, now)
+        elif isinstance(end, Mark):
+            if end.coalescing is None:
+                self.device.watch(call, work)
+            else:
+                end.coalescing.append(call)  # its own Work tells nothing: that of the end of coalescing does
+        elif work is not None and end != UNSEEN:
+            self.pending.add(work, call)
         else:
             columns.outcome[row] = words.NOT_RECORDED
 
+    def enter_pseudo(self, code: int, group: Group, enter_ns: int) -> works.Call | None:
+        """Store that a call entered which torch does not dispatch; None where it is not recorded."""
+        seq, site = group.next_seq(), self._sites.here(0)
+        place = self._place()
+        if place is None:
+            return None
+        segment, row = place
+        columns = segment.columns
+        columns.enter_ns[row] = enter_ns
+        columns.seq[row] = seq
+        columns.group[row] = group.id
+        columns.site[row] = site
+        columns.step[row] = self.step
+        columns.thread[row] = get_native_id()
+        columns.op[row] = code
+        columns.commit[row] = segment.base + row + 1
+        return columns, row, UNSEEN
+
+    def stepped(self) -> None:
+        """Store that a training step ended."""
+        now = time.time_ns()
+        self.step += 1
+        place = self._place()
+        if place is not None:
+            segment, row = place
+            columns = segment.columns
+            columns.enter_ns[row] = columns.issued_ns[row] = columns.end_ns[row] = now
+            columns.seq[row] = self.step
+            columns.op[row] = _STEP
+            columns.outcome[row] = words.COMPLETED
+            columns.commit[row] = segment.base + row + 1
+
+    def leave_pseudo(self, call: works.Call, *, raised: bool) -> None:
+        """Store that such a call returned, and so ended, or raised."""
+        now = time.time_ns()
+        columns, row, _ = call
+        if not raised:
+            columns.issued_ns[row] = now
+        works.finish(call, words.FAILED if raised else words.COMPLETED, now)
+
     def _place(self) -> tuple[ring.Segment, int] | None:
+        """A new row; None where there is none yet."""
+        segment = self._segment
+        row = segment.take()
+        return (segment, row) if row < segment.rows else self._next_place(segment)
+
+    def _next_place(self, full: ring.Segment) -> tuple[ring.Segment, int] | None:
+        """A row in the segment after a full one; None where there is none yet."""
         while True:
+            with self._rotation:
+                if self._segment is full:
+                    if self._spare is None:
+                        self._lost += 1
+                        return None
+                    self._sealed.append((full.path, full.size))
+                    self._segment, self._spare = self._spare, None
             segment = self._segment
             row = segment.take()
             if row < segment.rows:
                 return segment, row
-            with self._rotation:
-                if self._segment is not segment:
-                    continue
-                if self._spare is None:
-                    self._lost += 1
-                    return None
-                self._sealed.append((segment.path, segment.size))
-                self._segment, self._spare = self._spare, None
-
-    def _thread_id(self) -> int:
-        try:
-            return self._thread_ids.value  # type: ignore[no-any-return]
-        except AttributeError:
-            self._thread_ids.value = threading.get_native_id()
-            return self._thread_ids.value  # type: ignore[no-any-return]
+            full = segment
 
     def _new_signature(self, key: Any, plan: Plan, args: tuple[Any, ...]) -> Signature:
         known = len(self._signatures)
@@ -167,7 +236,7 @@ class Recorder:
             self._look_at = time.monotonic() + LOOK_S
             self._look_for_stall()
         self.pending.ask()
-        self.groups.register_created()
+        self.device.ask()
         segment = self._segment
         if self._spare is None and segment.columns.commit[segment.rows // 2]:
             base = segment.base + segment.rows

@@ -21,6 +21,13 @@ _MOST_SITES = 65_536
 """Distinct places to remember: code made anew in a loop must not eat memory."""
 _DECORATORS = f"{os.sep}typing_extensions.py"
 """torch wraps its deprecated collectives in this package's `deprecated`, which would pass for the caller."""
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+"""Where torch.compile writes the code that it makes; it sets the variable itself when it first does.
+
+Source: torch/_inductor/runtime/cache_dir_utils.py, torch 2.6 to 2.14.
+"""
+_TRACED = "<eval_with_key>"
+"""Beginning of the file name that torch.fx gives to code it makes."""
 _MOST_FRAMES = 64
 """Frames kept of a full stack."""
 
@@ -35,6 +42,9 @@ def _foreign_folders() -> tuple[str, ...]:
 
 def _is_users(code: CodeType, foreign: tuple[str, ...]) -> bool:
     file = code.co_filename
+    compiled = os.environ.get(_COMPILED)
+    if file.startswith(_TRACED) or (compiled and file.startswith(compiled)):
+        return False
     if "site-packages" in file or "dist-packages" in file:  # inside the standard library's folder, but not of it
         return not file.startswith(foreign[:3]) and not file.endswith(_DECORATORS)
     return not file.startswith(foreign)

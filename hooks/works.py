@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from roundk.hooks import failsafe
+from roundk.hooks import dynamo, failsafe
 from roundk.tracer import words
 
 if TYPE_CHECKING:
@@ -23,12 +23,14 @@ _MOST_HELD = 4_096
 """Works held at a time: a job that leaves more in flight loses the ends of the oldest, not its memory."""
 
 
-class Call(NamedTuple):
-    """A recorded call: its segment's columns, its row there, and whether asking its Work tells the end."""
-
-    columns: Columns
-    row: int
-    askable: bool
+Call: TypeAlias = "tuple[Columns, int, Any]"
+"""A recorded call: its segment's columns, its row there, what tells its end (one of the next, or a `device.Mark`)."""
+UNSEEN: Final = 0
+"""Nothing does."""
+WAITED: Final = 1
+"""Only `Work.wait` coming back."""
+ASKED: Final = 2
+"""`Work.wait` coming back, or asking the Work."""
 
 
 def finish(call: Call, outcome: int, end_ns: int) -> None:
@@ -45,6 +47,11 @@ class Pending:
     def __init__(self) -> None:
         self._held: dict[int, tuple[Any, Call]] = {}
         self._watched: dict[int, tuple[Any, Call]] = {}
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._held.clear()
+        self._watched.clear()
 
     def add(self, work: Any, call: Call) -> None:
         """Await the end of a call."""
@@ -65,7 +72,7 @@ class Pending:
     def ask(self) -> None:
         """Ask the held works whether they have ended, and let go of those that cannot tell."""
         for key, (work, call) in list(self._held.items()):
-            if not call.askable:
+            if call[2] == WAITED:
                 self._watch(key, work, call)
                 self._held.pop(key, None)
             elif work.is_completed():
@@ -75,13 +82,12 @@ class Pending:
             key = next(iter(self._held))
             entry = self._held.pop(key, None)
             if entry is not None:
-                entry[1].columns.outcome[entry[1].row] = words.NOT_RECORDED
+                finish(entry[1], words.NOT_RECORDED, 0)
 
     def _watch(self, key: int, work: Any, call: Call) -> None:
         def gone(_: Any) -> None:
             self._watched.pop(key, None)
-            if not call.columns.outcome[call.row]:
-                call.columns.outcome[call.row] = words.NOT_RECORDED
+            finish(call, words.NOT_RECORDED, 0)
 
         self._watched[key] = (weakref.ref(work, gone), call)
 
@@ -100,16 +106,6 @@ def patch_wait(ended: Callable[[Any, int], None]) -> None:
     import torch.distributed as dist
 
     original = dist.Work.wait
-    tell = failsafe.guard(ended)
-
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        outcome = words.FAILED
-        try:
-            result = original(self, *args, **kwargs)
-            outcome = words.COMPLETED
-        finally:
-            tell(self, outcome)
-        return result
-
+    wait = failsafe.then(original, ended, words.COMPLETED, words.FAILED)
     wait.__doc__ = original.__doc__
-    dist.Work.wait = wait
+    dist.Work.wait = dynamo.untraced(wait)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roundk.tracer import schema, template
+from roundk.tracer import schema, template, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,15 +17,19 @@ _WORDS = tuple(schema.RING_WORDS)
 
 
 class Calls(NamedTuple):
-    """The calls of one process.
+    """What one process's rows say.
 
     Attributes:
-        columns: Numpy arrays of one length by ring column; dictionary columns hold strings. Sorted by `commit`.
+        columns: The calls: numpy arrays of one length by ring column, strings where dictionaries; sorted by `commit`.
+        steps: Numbers (from 0) and end times of the training steps; shape (steps, 2).
+        commits: `commit` of every row, calls or not, in order.
         cut: Segments that were shorter than they say, with why.
         lost: Rows that are committed but whose other columns were cut off.
     """
 
     columns: dict[str, np.ndarray[Any, Any]]
+    steps: np.ndarray[Any, Any]
+    commits: np.ndarray[Any, Any]
     cut: tuple[tuple[str, str], ...]
     lost: int
 
@@ -35,7 +39,7 @@ def read(paths: Sequence[str]) -> Calls:
 
     Columns that a file of another schema version lacks are given as zeros.
     """
-    parts, cut, lost = [], [], 0
+    parts, cut = [], []
     for path in paths:
         try:
             part, missing = _read_segment(path)
@@ -46,10 +50,17 @@ def read(paths: Sequence[str]) -> Calls:
         if missing is not None:
             cut.append((path, f"{missing} bytes are missing at its end"))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in schema.RING.names} if parts else _none()
-    usable = (columns["seq"] > 0) & (columns["group"] > 0)
-    lost += int(np.count_nonzero(~usable))
-    order = np.argsort(columns["commit"][usable], kind="stable")
-    return Calls({name: column[usable][order] for name, column in columns.items()}, tuple(cut), lost)
+    order = np.argsort(columns["commit"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    is_step = columns["op"] == words.STEP
+    is_call = (columns["seq"] > 0) & (columns["group"] > 0)
+    return Calls(
+        {name: column[is_call] for name, column in columns.items()},
+        np.stack([columns["seq"][is_step] - 1, columns["end_ns"][is_step]], axis=1),
+        columns["commit"],
+        tuple(cut),
+        int(np.count_nonzero(~is_call & ~is_step)),
+    )
 
 
 def _none() -> dict[str, np.ndarray[Any, Any]]:

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roundk.tracer import read_calls, read_stacks, schema, words
+from roundk.tracer import read_calls, read_ends, read_stacks, schema, words
 
 _Line = dict[str, Any]
 
 
 @dataclass
 class Process:
-    """One process that took part: its side file's lines, the paths of its segments, the text of its stacks file."""
+    """One process that took part: its side file's lines, the paths of its segments, the text of its stacks file.
+
+    `said_code`: its exit code by itself.
+    """
 
     source: str
     rank: int
@@ -28,6 +31,7 @@ class Process:
     stacks: str
     header: _Line = field(init=False)
     alive_ns: int = field(init=False)
+    said_code: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.header = next(iter(self.of("process")), {})
@@ -57,6 +61,7 @@ class Tables(NamedTuple):
     sites: pa.Table
     facts: pa.Table
     stacks: pa.Table
+    steps: pa.Table
     world_size: int | None
     alive_ns: list[int]
     attempts: int
@@ -66,27 +71,27 @@ class Tables(NamedTuple):
 
 
 def tables_of(
-    processes: list[Process], agents: list[tuple[str, list[_Line]]], launchers: list[tuple[str, list[_Line]]]
+    processes: list[Process],
+    agents: list[tuple[str, list[_Line]]],
+    launchers: list[tuple[str, list[_Line]]],
+    early: list[tuple[str, list[_Line]]],
 ) -> Tables:
     """Tables of the last start of the job's ranks."""
-    exits = [{**line, "source": source} for source, lines in agents for line in lines if line.get("kind") == "exit"]
-    states = [
-        {**line, "source": source} for source, lines in launchers for line in lines if line.get("kind") == "state"
-    ]
-    last, attempts = _last_generation(processes, exits)
+    ends = read_ends.Ends(agents, launchers, early)
+    last, attempts = _last_generation(processes, ends.of_ranks)
     by_rank = {
         process.rank: process for process in sorted(processes, key=lambda p: p.started_ns) if process.generation == last
     }
-    exits = [line for line in exits if (line.get("job", ""), line.get("attempt", 0)) == last]
-    world = [int(size) for size in _sizes(by_rank, exits)]
-    world_size = max(world, default=None)
+    ends.keep(last)
+    world_size = max(_sizes(by_rank, ends.of_ranks), default=None)
     merge = _Merge()
     parts = [merge.add(process) for _, process in sorted(by_rank.items())]
     rows = [
-        _rank_row(rank, by_rank.get(rank), merge.counts.get(rank), exits, states)
+        _rank_row(rank, by_rank.get(rank), merge.counts.get(rank), ends)
         for rank in range(max([world_size or 0, *(rank + 1 for rank in by_rank)]))
     ]
-    facts = _facts(by_rank, exits, launchers)
+    ranks = {(process.host, process.pid): process.rank for process in by_rank.values()}
+    facts = _facts(by_rank, [*agents, *launchers, *early], ranks, last)
     return Tables(
         pa.concat_tables(parts) if parts else schema.CALLS.empty_table(),
         merge.groups(),
@@ -96,6 +101,7 @@ def tables_of(
         pa.Table.from_pylist(
             [row for _, process in sorted(by_rank.items()) for row in _stacks(process)], schema=schema.STACKS
         ),
+        merge.steps(),
         world_size,
         [row["last_alive_ns"] for row in rows if row["last_alive_ns"]],
         attempts,
@@ -105,16 +111,16 @@ def tables_of(
     )
 
 
-def _last_generation(processes: list[Process], exits: list[_Line]) -> tuple[tuple[str, int], int]:
+def _last_generation(processes: list[Process], told: list[_Line]) -> tuple[tuple[str, int], int]:
     started = {process.generation: process.started_ns for process in sorted(processes, key=lambda p: p.started_ns)}
-    for line in exits:
-        started.setdefault((str(line.get("job", "")), int(line.get("attempt", 0))), int(line["time_ns"]))
+    for line in told:
+        started.setdefault(read_ends.generation(line), int(line["time_ns"]))
     return max(started, key=lambda generation: (started[generation], generation[1]), default=("", 0)), len(started)
 
 
-def _sizes(by_rank: dict[int, Process], exits: list[_Line]) -> list[int]:
-    told = [process.header.get("world_size") for process in by_rank.values()]
-    return [size for size in (*told, *(line.get("world_size") for line in exits)) if size]
+def _sizes(by_rank: dict[int, Process], ends: list[_Line]) -> list[int]:
+    lines = [*(process.header for process in by_rank.values()), *ends]
+    return [int(line["world_size"]) for line in lines if line.get("world_size")]
 
 
 class _Counts(NamedTuple):
@@ -137,6 +143,7 @@ class _Merge:
         self._callers: dict[int, set[int]] = defaultdict(set)
         self._sites: dict[tuple[str, int, str], int] = {}
         self._site_rows: list[_Line] = []
+        self._steps: list[pa.Table] = []
 
     def add(self, process: Process) -> pa.Table:
         """The calls of a process as `CALLS`."""
@@ -145,17 +152,17 @@ class _Merge:
         sites = _lookup({line["id"]: self._site(line) for line in process.of("site")})
         known = _take(groups, calls.columns["group"]) >= 0
         columns = {name: column[known] for name, column in calls.columns.items()}
+        self._steps.append(_steps(process.rank, calls.steps))
         self._count(process, columns, calls, int(np.count_nonzero(~known)))
         signatures = {line["id"]: line for line in process.of("signature")}
         return _table(process.rank, columns, _take(groups, columns["group"]), _take(sites, columns["site"]), signatures)
 
     def _count(self, process: Process, columns: dict[str, Any], calls: read_calls.Calls, unnamed: int) -> None:
-        commits = columns["commit"]
-        rows = len(commits)
-        first = int(commits[0]) if rows else None
+        rows, commits = len(columns["commit"]), calls.commits
+        first = int(commits[0]) if len(commits) else None
         told = max((int(line["calls"]) for line in process.of("lost")), default=0)
-        gaps = int(commits[-1]) - first + 1 - rows if first is not None else 0
-        lost = told + max(gaps, calls.lost + unnamed) + (first - 1 if first else 0)
+        gaps = int(commits[-1]) - first + 1 - len(commits) if first is not None else 0
+        lost = told + gaps + calls.lost + unnamed + (first - 1 if first else 0)
         last = max((int(columns[name].max()) for name in ("enter_ns", "issued_ns", "end_ns")), default=0) if rows else 0
         self.counts[process.rank] = _Counts(rows, lost, first, last, bool(calls.cut))
         self.cut += calls.cut
@@ -195,6 +202,10 @@ class _Merge:
         for row in self._group_rows:
             row["ranks"] = row["ranks"] or sorted(self._callers[row["group"]])
         return pa.Table.from_pylist(self._group_rows, schema=schema.GROUPS)
+
+    def steps(self) -> pa.Table:
+        """The `STEPS` of all processes."""
+        return pa.concat_tables([schema.STEPS.empty_table(), *self._steps])
 
     def sites(self) -> pa.Table:
         """The `SITES` of all processes."""
@@ -255,11 +266,19 @@ def _table(rank: int, columns: dict[str, Any], groups: Any, sites: Any, signatur
         "site": _nullable(sites, pa.int32(), sites < 0),
         **{
             name: _nullable(columns[name], pa.int64(), columns[name] == 0)
-            for name in ("enter_ns", "issued_ns", "end_ns")
+            for name in ("enter_ns", "issued_ns", "start_ns", "end_ns")
         },
+        "is_timed": pa.array(columns["is_timed"] != 0),
         "outcome": _words(np.array(words.OUTCOMES, dtype=object)[columns["outcome"]]),
     }
     return pa.table([values[name] for name in schema.CALLS.names], schema=schema.CALLS)
+
+
+def _steps(rank: int, steps: np.ndarray[Any, Any]) -> pa.Table:
+    ends = pa.array(steps[:, 1], pa.int64())
+    starts = pa.array([None, *ends.to_pylist()[:-1]] if len(ends) else [], pa.int64())
+    ranks = pa.array(np.full(len(ends), rank, dtype=np.int32))
+    return pa.table([ranks, pa.array(steps[:, 0], pa.int64()), starts, ends], schema=schema.STEPS)
 
 
 def _shapes(line: _Line) -> str | None:
@@ -270,57 +289,27 @@ def _shapes(line: _Line) -> str | None:
     return f"{line['inputs']}{outputs}{splits}"
 
 
-def _rank_row(
-    rank: int, process: Process | None, counts: _Counts | None, exits: list[_Line], states: list[_Line]
-) -> _Line:
-    pid = process.pid if process else None
-    exit_ = next((line for line in exits if line.get("rank") == rank), None)
-    mine = [
-        line for line in states if process and line.get("pid") == pid and line["source"].split("/")[0] == process.host
-    ]
+def _rank_row(rank: int, process: Process | None, counts: _Counts | None, ends: read_ends.Ends) -> _Line:
     row: _Line = dict.fromkeys(schema.RANKS.names)
     row |= {"rank": rank, "data": "missing", "calls": 0, "calls_lost": 0}
-    if process and counts:
-        row |= {
-            "host": process.header.get("host", process.host),
-            "pid": pid,
-            "data": "truncated" if counts.cut else "present" if counts.calls else "empty",
-            "calls": counts.calls,
-            "calls_lost": counts.lost,
-            "first_call": counts.first,
-            "start_ns": process.started_ns or None,
-            "last_alive_ns": max(process.alive_ns, counts.last_ns) or None,
-            "recorder_off": next((line.get("why") for line in process.of("off")), None),
-            "goodbye_ns": next((line["time_ns"] for line in process.of("goodbye")), None),
-            "source": process.source,
-        }
-        for line in process.of("exception")[:1]:
-            row |= {f"exception_{key}": line.get(key) for key in ("type", "message", "site")}
-            row["exception_ns"] = line["time_ns"]
-    elif exit_:
-        row |= {"host": exit_["source"].split("/")[0], "pid": exit_["pid"], "source": exit_["source"]}
-    return row | _ended(exit_, mine)
-
-
-def _ended(exit_: _Line | None, states: list[_Line]) -> _Line:
-    """How a process ended: by its agent, else by the launcher's look at a zombie, else that its pid was gone."""
-    row: _Line = {}
-    living = [line for line in states if line["state"] not in ("Z", "gone")]
-    if living:
-        row = {"process_state": living[-1]["state"], "process_state_ns": living[-1]["time_ns"]}
-    over = next(
-        (line for line in states if "code" in line),
-        next((line for line in states if line["state"] in ("Z", "gone")), None),
-    )
-    line = exit_ or over
-    if line is None:
-        return row
-    code = line.get("code")
-    source = "agent" if exit_ else "launcher" if code is not None else "vanished"
-    row |= {"exit_ns": line["time_ns"], "exit_source": source}
-    if code is not None:
-        row |= {"exit_signal": -code} if code < 0 else {"exit_code": code}
-    return row
+    if process is None or counts is None:
+        return row | ends.without_files(rank)
+    row |= {
+        "host": process.header.get("host", process.host),
+        "pid": process.pid,
+        "data": "truncated" if counts.cut else "present" if counts.calls else "empty",
+        "calls": counts.calls,
+        "calls_lost": counts.lost,
+        "first_call": counts.first,
+        "start_ns": process.started_ns or None,
+        "last_alive_ns": max(process.alive_ns, counts.last_ns) or None,
+        "recorder_off": next((line.get("why") for line in process.of("off")), None),
+        "goodbye_ns": next((line["time_ns"] for line in process.of("goodbye")), None),
+        "source": process.source,
+    }
+    said_ns = row["goodbye_ns"] or row["last_alive_ns"]
+    word = read_ends.Word(process.of("exception"), process.said_code, said_ns)
+    return row | ends.of(rank, process.host, process.pid, word)
 
 
 def _stacks(process: Process) -> list[_Line]:
@@ -329,20 +318,24 @@ def _stacks(process: Process) -> list[_Line]:
     return [{"rank": process.rank, "source": source, **row} for row in rows]
 
 
-def _facts(by_rank: dict[int, Process], exits: list[_Line], launchers: list[tuple[str, list[_Line]]]) -> list[_Line]:
+def _facts(
+    by_rank: dict[int, Process],
+    files: list[tuple[str, list[_Line]]],
+    ranks: dict[tuple[str, int], int],
+    last: tuple[str, int],
+) -> list[_Line]:
     found = [
         _fact(line, process.host, process.rank, process.source)
         for process in by_rank.values()
         for line in process.lines
         if line.get("kind") in _TEXTS
     ]
-    found += [_fact(line, line["source"].split("/")[0], line.get("rank"), line["source"]) for line in exits]
-    found += [
-        _fact(line, source.split("/")[0], line.get("rank"), source)
-        for source, lines in launchers
-        for line in lines
-        if line.get("kind") in _TEXTS
-    ]
+    for source, lines in files:
+        host = source.split("/")[0]
+        for line in lines:
+            of_another_start = "job" in line and line.get("rank") is not None and read_ends.generation(line) != last
+            if line.get("kind") in _TEXTS and not of_another_start:
+                found.append(_fact(line, host, line.get("rank", ranks.get((host, line.get("pid", -1)))), source))
     return sorted(found, key=lambda fact: fact["time_ns"] or 0)
 
 
@@ -362,6 +355,7 @@ def _fact(line: _Line, host: str, rank: int | None, source: str) -> _Line:
 _TEXTS = {
     "exit": "process {pid} ended with code {code}",
     "exception": "uncaught {type}: {message} at {site}",
+    "thread_exception": "uncaught {type}: {message} at {site} in thread {thread}; the process lived on",
     "goodbye": "the interpreter shut down in order",
     "state": "process {pid} is {state}",
     "signal": "{name} was forwarded to the job",

@@ -36,7 +36,7 @@ class Run:
 
     Attributes:
         path: The directory.
-        calls, groups, ranks, sites, facts, stacks: Tables of `schema`, of the last start of the job's ranks.
+        calls, groups, ranks, sites, facts, stacks, steps: Tables of `schema`, of the last start of the job's ranks.
         world_size: Ranks of the job; None where no file tells.
         command: What the launcher ran; empty without a launcher.
         started_ns: Unix time of the launcher's start.
@@ -56,6 +56,7 @@ class Run:
     sites: pa.Table
     facts: pa.Table
     stacks: pa.Table
+    steps: pa.Table
     world_size: int | None
     command: tuple[str, ...]
     started_ns: int | None
@@ -89,10 +90,10 @@ def read_run(path: pathlib.Path) -> Run:
             f"{path}: not a run directory; name the one that `roundk run` wrote (it holds {rundir.RUN_FILE})"
         )
     files = _Files(path)
-    if not files.processes and not files.launchers and not files.agents:
+    if not (files.processes or files.launchers or files.agents or files.early):
         why = "; ".join(f"{problem.path}: {problem.why}" for problem in files.unreadable) or "it holds no files of ours"
         raise RunError(f"{path}: nothing in this run directory can be read: {why}")
-    tables = tables_of(files.processes, files.agents, files.launchers)
+    tables = tables_of(files.processes, files.agents, files.launchers, files.early)
     unreadable = [*files.unreadable, *(Problem(_relative(path, name), why) for name, why in tables.cut)]
     return _run(path, files, tables, tuple(unreadable))
 
@@ -112,6 +113,7 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Pr
         sites=tables.sites,
         facts=tables.facts,
         stacks=tables.stacks,
+        steps=tables.steps,
         world_size=tables.world_size,
         command=tuple(last.get("command", ())),
         started_ns=last.get("time_ns"),
@@ -146,6 +148,7 @@ class _Files:
         self.processes: list[Process] = []
         self.agents: list[tuple[str, list[dict[str, Any]]]] = []
         self.launchers: list[tuple[str, list[dict[str, Any]]]] = []
+        self.early: list[tuple[str, list[dict[str, Any]]]] = []
         self.unreadable: list[Problem] = []
         for folder in sorted(entry for entry in run.iterdir() if entry.is_dir()):
             self._read_host(folder)
@@ -159,11 +162,13 @@ class _Files:
         launchers = self._read_kind(folder, names, "launcher-", self.launchers)
         self._read_kind(folder, names, "agent-", self.agents)
         began = max((line["time_ns"] for line in launchers if line.get("kind") == "start"), default=0)
+        self._read_kind(folder, names, "early-", self.early, began)
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name)
             stem = name.removesuffix(".jsonl")
             stacks = self._text(folder / f"{stem}.stacks")
             process = Process(f"{folder.name}/{name}", rank, pid, folder.name, lines, segments.pop(stem, []), stacks)
+            process.said_code = _said_code(folder / f"{stem}.exit")
             if process.started_ns >= began or not process.started_ns:
                 self.processes.append(process)
         for stem, paths in segments.items():
@@ -171,10 +176,21 @@ class _Files:
             self.unreadable.append(Problem(f"{folder.name}/{stem}", why))
 
     def _read_kind(
-        self, folder: pathlib.Path, names: list[str], prefix: str, into: list[tuple[str, list[dict[str, Any]]]]
+        self,
+        folder: pathlib.Path,
+        names: list[str],
+        prefix: str,
+        into: list[tuple[str, list[dict[str, Any]]]],
+        since_ns: int = 0,
     ) -> list[dict[str, Any]]:
         found = [name for name in names if name.startswith(prefix) and name.endswith(".jsonl")]
-        read = [(f"{folder.name}/{name}", self._lines(folder / name)) for name in found]
+        read = [
+            (
+                f"{folder.name}/{name}",
+                [line for line in self._lines(folder / name) if line.get("time_ns", 0) >= since_ns],
+            )
+            for name in found
+        ]
         into += read
         return [line for _, lines in read for line in lines]
 
@@ -204,3 +220,12 @@ class _Files:
                 break
             lines.append({**line, "at": number})
         return lines
+
+
+def _said_code(path: pathlib.Path) -> int | None:
+    """The exit code that a process stored as it left: in two bytes, equal once both are."""
+    try:
+        first, second, *_ = path.read_bytes()
+    except (OSError, ValueError):
+        return None
+    return first if first == second else None

@@ -26,6 +26,7 @@ class Columns(NamedTuple):
     commit: memoryview
     enter_ns: memoryview
     issued_ns: memoryview
+    start_ns: memoryview
     end_ns: memoryview
     seq: memoryview
     numel: memoryview
@@ -41,6 +42,7 @@ class Columns(NamedTuple):
     dtype: memoryview
     reduce_op: memoryview
     is_async: memoryview
+    is_timed: memoryview
     outcome: memoryview
 
 

@@ -3,8 +3,13 @@
 ```
 RUN/run.json                          made once: schema version, roundk version, time
 RUN/<host>/launcher-<pid>.jsonl       `roundk run` on that host: command, processes' states, end
-RUN/<host>/agent-<pid>.jsonl          torchrun's agent: exit codes of its workers
+RUN/<host>/stdout-<pid>.log           the job's stdout; also stderr-<pid>.log, or output-<pid>.log where both are one;
+                                      with the end of a long one in parts NAME.<offset>.log
+RUN/<host>/nccl-<host>-<pid>.log      NCCL's own log of one process, by `--nccl-debug`
+RUN/<host>/agent-<pid>.jsonl          a parent of ranks (torchrun's agent): exit codes of its workers
+RUN/<host>/early-<pid>.jsonl          the uncaught exception of a process without a side file
 RUN/<host>/rank-<rank>-<pid>.jsonl    one process that took part: the side file
+RUN/<host>/rank-<rank>-<pid>.exit     its exit code, in two equal bytes, by itself
 RUN/<host>/rank-<rank>-<pid>-<n>.arrow    its segments, n counted from 0
 RUN/<host>/site-<pid>/                what `roundk run` put on PYTHONPATH
 ```

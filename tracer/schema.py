@@ -35,6 +35,7 @@ RING: Final = pa.schema(
         _ring("commit", pa.int64(), "1 + number of the call in this process; 0: the row is not written. Stored last"),
         _ring("enter_ns", pa.int64(), "Unix time at which the call entered torch's dispatcher"),
         _ring("issued_ns", pa.int64(), "Unix time at which the call had been handed to the backend; 0: not yet"),
+        _ring("start_ns", pa.int64(), "Unix time at which the device reached the call; 0: not yet, or not timed"),
         _ring("end_ns", pa.int64(), "Unix time at which the call was seen to end; 0: not yet"),
         _ring(
             "seq", pa.int64(), "Number of the collective in its group, or of the p2p call in its directed pair; from 1"
@@ -52,6 +53,7 @@ RING: Final = pa.schema(
         _ring("dtype", _OP, "Element type of the first tensor"),
         _ring("reduce_op", _OP, "Reduction; '' where the operation has none"),
         _ring("is_async", pa.int8(), "1: the caller asked for an asynchronous call"),
+        _ring("is_timed", pa.int8(), "1: `start_ns` is waited for"),
         _ring("outcome", pa.int8(), "Index into `words.OUTCOMES`: how the call ended; 0: it has not"),
     ],
     metadata={"roundk_schema": str(VERSION)},
@@ -84,7 +86,16 @@ CALLS: Final = pa.schema(
         _column(
             "issued_ns", pa.int64(), "Unix time at which the backend had the call; null: did not happen", nullable=True
         ),
+        _column(
+            "start_ns",
+            pa.int64(),
+            "Unix time at which the device reached the call; null: see `is_timed`",
+            nullable=True,
+        ),
         _column("end_ns", pa.int64(), "Unix time of the end; null: did not happen, or see `outcome`", nullable=True),
+        _column(
+            "is_timed", pa.bool_(), "The start on the device is recorded: a null `start_ns` is one that did not happen"
+        ),
         _column("outcome", _NAME, "completed | failed | open | not_recorded (the end may have happened unseen)"),
     ]
 )
@@ -121,13 +132,13 @@ RANKS: Final = pa.schema(
         ),
         _column("recorder_off", pa.utf8(), "Why the recorder switched itself off", nullable=True),
         _column("goodbye_ns", pa.int64(), "Unix time at which the interpreter shut down in order", nullable=True),
-        _column("exit_code", pa.int32(), "Exit code, where a parent told; null after a signal", nullable=True),
+        _column("exit_code", pa.int32(), "Exit code, where anybody told; null after a signal", nullable=True),
         _column("exit_signal", pa.int32(), "Number of the signal that ended it", nullable=True),
         _column("exit_ns", pa.int64(), "Unix time at which the end was noticed", nullable=True),
         _column(
             "exit_source",
             pa.utf8(),
-            "agent | launcher | vanished (the pid was gone and nobody said why)",
+            "agent (its parent, as torchrun's) | launcher | self | vanished (the pid was gone and nobody said why)",
             nullable=True,
         ),
         _column("exception_type", pa.utf8(), "Qualified type of the uncaught exception", nullable=True),
@@ -163,12 +174,28 @@ FACTS: Final = pa.schema(
         _column("time_ns", pa.int64(), "Unix time", nullable=True),
         _column("host", pa.utf8(), "Host name", nullable=True),
         _column("rank", pa.int32(), "Global rank", nullable=True),
-        _column("kind", pa.utf8(), "exit | exception | goodbye | state | signal | off | lost | deleted"),
+        _column(
+            "kind",
+            pa.utf8(),
+            "exit | exception | thread_exception | goodbye | state | signal | off | lost | deleted | end",
+        ),
         _column("text", pa.utf8(), "The fact in a few words"),
         _column("source", pa.utf8(), "File and line, relative to the run directory"),
     ]
 )
 """One row per fact that is not a call; sorted by time."""
+
+STEPS: Final = pa.schema(
+    [
+        _column("rank", pa.int32(), "Global rank"),
+        _column("step", pa.int64(), "Number of the step, from 0, as in `CALLS`"),
+        _column(
+            "start_ns", pa.int64(), "Unix time of the end of the step before; null for the first kept", nullable=True
+        ),
+        _column("end_ns", pa.int64(), "Unix time at which the optimizer had stepped, or the user's mark"),
+    ]
+)
+"""One row per finished training step of a rank; sorted by rank and step."""
 
 STACKS: Final = pa.schema(
     [

@@ -24,137 +24,147 @@ def _unpack(text: str) -> bytes:
 
 
 _ROWS_4096 = Template(
-    389162,
+    426842,
     _unpack(
-        "c-rk(Pi$007@zGQSYT-?f;NaaF%eKIwx!fsjJAa;B(zJG7E401ef!>Q_ocgUp6?HBNe>%iA_rp{<3+=PgE7Q-XgnFc^k4|_#KFXi"
-        "7jGOm8TnVB>o@b}y_ucvQoQ?;Z|BeV&3wQ4{>|)2E|>kN7oi$_GdmF4jpA=R>OfmiJ4!<jzEm6P6!RJQZ4>i@ybo;AT6b%;PGt_Z"
-        "MmvE#8amco-Zx96V!-%$pkdfxc^g7^(g<AyTG<Nw0j+L9=oHY+b{GR)gU$8<ecKB7fR<W-2b&)Px+-+-zgMe4)57pC0l{|3Szt><"
-        "!@#5!lHkmM{29@I59qXGkp*l!0mU=()U*5}*{R7B+3~S+GefvU=W$RX*fh#zOhD2)j(di%9pIATV}}L^wX(BQ6a90S<47_6KPs49"
-        "fvHPiVtw1s8~&nWBE^2+!kTwQznj@_DA7zjZ1{7;!bJ)_2lKThk2*B;xd7WI#<6ry;<&NS`|V8k=Rjo*%Qog8VudEjQ&+*#bH7%L"
-        "{rd(`j>!Zzb&lhM2l0G~c!YzaF7XUDFU;W(iNl4sV)4=<bnU(`ajgQbLaiQKN%LJh+b39biGu4U?9n6o7-+0aD#Qse6T`H~F%@mk"
-        "hZ*Ad)Kl$}hA2++=tVq^Q$o)V3a&PY`!+ti3+>~QTS2xHFm=I91dHMQRKeRR_F?B_MvSor4{Ei3(SHpn8{4WI{0H&I!CoSsWt#yu"
-        "sS|jH8PwrTi)@Sbn0%n(Y~yo#AIdljH2X2WONgh&SQ_L{ivHUy#_(Z0Tc!o0j6K7di%sZJ8ej-DF?9P}%y#0T&z&4&ye%*>Uwo%v"
-        "xu{{;!tj+mVptN(S0LXl`mX>@fN?GnY+JEf7TC5ki^alN=f#Io=iW7`v((`Hen8y1^RLOcex3Uyuq*au$S)@8L+m)VUxGv{5J)u^"
-        "<93o@vHm|5{okxLuRUD99S~Ljl{Hy=-e<LkAJ)J#OmGInag#9iZHvWnnFy=nqGwcq8wQ*cP|qyMTw9Zvjy&2J6KcNu_N-$Bp{M2*"
-        "hBd>Y-&c=I2tOU1n)i<tEI%t)tOof#3zvghcdkFG&zS@V7i@w-@y)^`se9n@#&}fiP*@Czp9gy?`VYaHL!$o@&?u9Ma}`A0Fs>|q"
-        "qVtZ>$?W(2Q*@>iowlRK#8pM-UR|f{s45ekGmoXt{ZE?b9ka0$R!CXVmw6)d?qyj+o2g86{;uf!Qqj4r)j=ljlaCX9OCW2B{&|+?"
-        "VWmKl+G0|;-pnZT9k^G0%w65Bl^=fp3IWUZU<D+pYuHeeiXN@tUgiFKB5@9_H?NPZCc%xKcYMYF>-F_<%CQ$Pln8>20IogTEXmiv"
-        "JXCR?5HK2LF9VSY0bV45tl{et%MAs~l?L%>`+i6wI0>GgV9liHf3OLjlEKOrVOKGGr!ZKIS1`;u9bSU(x`MA*llZC)Vi#hBcoDn="
-        "-*ipdYhV+6d_BhnmFpmLqwg94yb3+_&g%f$%Js##*j?O}+{K9B#^NsKSg$tlD?Iorb`asraDIm0q-l{O4DW=v|D5`G6oJMozw1$x"
-        "_&&E?bT7_hn?L*Tyk`fHBS-K#I1ikvZ1{nCj?9L0uy^)#1!o3&(JMQ{F`||>&T~_-&9^7_fBgRL66au?Gh$x8+avwWzDdzei*{E^"
-        "@>1G9NO?a$Cu;FqKqr7M04)N2CT#x;(62zh0o?-n1L!ZHzkwby)UbI+O6m)pIfu?WVCQ`F^pw54NsTh`O=7XRSp#hD$zCIFp1s@i"
-        "QL$<~D_02}zG;Bxy!w$4Za67-D0tMcOz?Ch7bz3MOgkurM)vYPykE+sV0fNQyb5(}9xQn=;X__RDZ3Qeg~i9pGsMS(Bqw(z@7XTp"
-        "J=-i!_B>;pOl$4es6I~iG+D=Dr9<%9z49v10ieU|{{+x6pm*5)CNNzPZvs|OJ`pwX3-&G)I*Vm$1V{ULGtkeQ-hqN>L-6pRpxy!a"
-        "Iobz51N{X`%aHtTnJf(Si%xIfAYV0@C;gS9MJFB{tMt{)hnH0j3`4$o$afF<_B1F(59<HmubC$PYT3kJJD$;BJzD#w=C2)1*0qXS"
-        "xl`z4|I1$#Z;<`$E);v6n;IWE|KZtO_T<!w$??+@<0I3fBNHb_v$@gfZ0>AsY<%iW9)z-!r^a%^F1K4%ySz|um)5rEUb)rY@cisQ"
-        "KCgG366=AdoS$D-YTI-^r3s`oIgMY{_=?Bs#>sk(U)A^<yx6L(*Z5V9FaDXzPmG7fa9HCHYy7IluWI~NjlZh#QM;zUUDL1ehc$jx"
-        "<HzIJ&&wKrS>s>R_}4W4ipF2j_^TR!RpW~sP{-*1@uuT{0kb=IOa"
+        "c-rk(O>7*u73NASS&0>6>&mIn^oI!2*iD>Nk`+~TidMGeRsk%_kgZffi>_v8DD6PI!_APZwTv8uB0z(p2!f(0S|EoWbIdVlb?~9+"
+        "p~xYJ0?Dxfa>%JDio~(}r+(ychFogbcF}7Wcsm?ElHbS2_a5JzSzccH$s{5B_`NYoNQJ21qvQw~CPQQdE&NL5q8~#@+4RrqHq_=h"
+        "``P|}#p%Pc<S|If+ex%p6=9t<1H2!DG!7H8i$%sEtw#v?#|R<QkljOs%tPKECgcKScZiUuAb-T7Cm_Ec#AL|A0Qvwj26@|H-U2=z"
+        "17rAm4T9y!7|DKElJK?+d6N}<KgIY9ru_rROG(78(m0Wvu61}CiRYJAuAEz1Jb!uZG_CUvm32nLpwXZVBcm7T#AzB!S`P$GxYV>r"
+        "#6$8y#-pV0-~8Ni`kCQ0ZaArSEUGeYvWPf#+`*g^ru~Gn<7v7kWRS{gBGzauXeWpzi|9H}3(Wb?E#|-ti`nXp8Hnv9bTL1}{O_Cg"
+        "$qX~!ElX)2HZwdLBvj9>r##_pp$8CR_x`@a<4^Z=dq`pb79u?^k0{?@Q9EQ+-g5U3{<&{G16fvMWXzKn>G9*VQ)emD<ampvf$BF$"
+        "kTA<*1Rgu0J(Xym9Wa=U8<yWL`2Bp}a(oL?_xxr^ttYoz%;87B*x#SX+mQ1O)?|sKY8d6~n%jDu3iPl<;E;&RYpmc^F>B_(kuNN_"
+        "GUBhSdykT@>CuO<j|ygwqbH-LIKS?2u9$VyUX?*}z8_%SY194|WGT1XNt`A8T@&77X%vT&hCGpJ5XvsjBPQyzHQw#wS=N19H?7Y}"
+        "&xT6hVk~w2EyDPD)BdjVH~K8yXz*IlplOh7=4MPemlSSiURzTws#emWrw_dF{|vvR&SPNjV9e!Qh84eh%7Vyp`4{G%H0^IfF2Xol"
+        "jK)z8tDHPeHmI4HW4`BLZaJ9s9{U%PwYv7dXMOzJ`b>}p;%kUCHB!KTl33IcbTx*sQ~n+o!ItCC?pgdBd;N2t#z)3*@juzKx$lQ6"
+        "_vy_BNHiF@MzP((l|>vWe{L{ib-JDgO=#OvYa~y@x{ZH_)30tF^a(fiMZA#&vYooI^%~~Pnf6pSFEjZ5<lG#vddqTo{I=y1^@#Be"
+        "TvBchD&OvonSzHN*oT92Hh*`pe{;M49iZ$`+m=jJVNVDD_1oQdz*#jWk5vq9we##E3e1HJr=;vReCPi6PKFsLu20-_Fu&?!#)%7A"
+        "VD37Y*Y5O>J7wdf-DC|1uYSkI-Pdg%?FU(4PTaAW|8y|l^75b>FW9RE-bWZ4nfA*n&fCozD{@Q7an*%c<R`e-1=UA=(n~-3{x<`n"
+        "IK>PEX)B14lh#w-q?4BCM-I>5-R++rRZc=hf!p0V|GVA!aV3ebQdKF?K;jCF!@8|TI>_RJF&K@j%EUy1q}xmuT%x;{%aivkmtXhr"
+        "jl9-yePaxBR!w`MKc9$g#Uau*3qqB=a*8e`ZBW%N>Yn1Bxo0{4)#3O?kC=&tXtT^@1;_U==Zb0n=m9pX2P(BPRXV6zPMJ>WYC*W^"
+        "o3P;bj>B(#-}2k(VMF*aOFbK|?%Ok+c>q5>U-LqCJ+53$v;qmErtZCb1ae5@<-AnAFkaLPL{|)^UeH|M?%{hVikq>_c#dlQsJ`t-"
+        "OdKn|7tI}=bjOSd27NoVQXVoPwC%FHyQ7L#WyVe#OT_W>^fLB?T{QwB-F=K6*oXQadB@>7idObTGO9U}fwI<pTFPzyXi=l&-zwu~"
+        "A4+q<^grR$TZ5$kujM^obqckTw+?Z>F}`H(i|;_rL0*AuLw;#&|7XZwAb(SJ8RSFA$B=(R_7rO@egtw9@)YDb$Sh<L@>58&lyPY%"
+        "n+fkEuzxixp>3-g@}R*)$RgFZ5#TIR+v=sQs&AfZmS}tT+F1regaJ-8?S3<Zdv@9tYAFw*5FU_?%fQTFg$__WY^y3zdo@@sNYj|5"
+        "O`gQsiK?bUAYPG%w@@(2s`0_9PTdLXWDU`3K&P7#11{h09%!fmri#T5?mjQxj9<R{5Po^H$OT7>dVjpD-tX<7#~#u@SH0&SNVk6;"
+        ">oZUJ=n<n=ckYvrry<Wm)HlrwkngFx-*9@x)JrOn{letpH_i8)!d!3gK%Sb?kC|!xn4GDZXB#%0H8MGazf)8Ao0+b0-ayi6HQ3de"
+        "Y15dTn$@#rt8BV?YCXwcUT98r^|!CN8oajk;%&WpTQARLJ^R@BFV1VN&v^|z;Jgk$<atea&*!}JI^1X8pvlpX8N4q;zGCXLZ$M6%"
+        "wJxtLo_YDlmzJ02SI%8oeCguinbosrF3z7_T0XnFw0vp#{Nl=mDh4fGSvbFJ?6OdH?eciHT?Wh9eYQ5-bN{;oCeKzZ*Jtjte|<^1"
+        "&%XU7Z$QZ#=jnGmy>nt+@5OvizvJl-oZ_H2-_!4Sdh^w8e`RmJr_bN#%=>juf8EpTO4|Jmb?fIm{hX)Y@$@^M{<^2X?&-;}hi~3<"
+        "Kd5;6il?WZo_hKTPe0-5=REzKr@!RsFM0YrH&(oD{Qv!bdjAjPS>uW"
     ),
     _unpack(
-        "c-n<l&2Jnv6n8?JY|8>s*+Ugd@dc$o6eSfZRf?c|6oCYdl%~)_r0ndBH)Cbj9&B$nK{;^fp$85T;)HVGP@xKOs5n)eda8Qtfg^ta"
-        "haNc4HqF=Yp2sue-6ZWuZ|$|8{rma(eK<|il)yI%QYAGqOe)Zhg5WnquEXzX+aqKE<m#xMApgFQwdBDOl7BdqyqNWGyRl>-Yu8`O"
-        "+B<H1)3p~~=^d{ZyB)I}hJep8XwP{Zu#Fz2>8Lk04T2C#c0{zisKc1G1Ni?cV!#ILM+tdYA!GsM_6Y0;a(9@J&q40P5zc}90-K!#"
-        "xd{iUfvgR}9Bh6XWW!;ddTi}ASc9K65ZI2?9Ans$$c_nRn-x5(p#P=oe*p4@h}a6{!bn>0N)_qJ*(>v(%zkz8a(#xzvP(_OXc)9w"
-        "l!0b+o=(kBZfG26Dx}G59LbRU_sH@XK>R;EPKo1m!g0br*NcH(6(RBLcN5mU@A?yHznKD=DH`Zy7SX1Jo}hMZtfY_~Z58snMjmUA"
-        "OCI<3Z2t&i{{YhJ<8l=5hee%`Ey~2>GW8@)^ZR`pWDa!<m*PAfAE(`zDQ3yZgsA|>ojC+6c_iS+=r4l~tM;Vibr*Ow(q3+H-`$}X"
-        "M`kr)9<Teb$CT?+kc%zWX2MWZqq1o^HM!C-!i1K}w@U?LsA9dBSU+}QKz{dl4MDUG+0o<Vq}3d;u~!3&9e1>l?{$x_3qN~KG-A%x"
-        "Y^LeEuKy;;Y;LOwxIgeWOZFO55f2Rwr7$W8O%LCSi?(c!`AwhakR2O)TKbvkvmeeUj49v8Dxm+V>%WISM&F@JE!hZKR0U!=H=&Z!"
-        "P;fQ(H#w6~+{wDWz2uzZKaLaL#jhThg+4CB$S+nbh)OO$f&PT+zX5UyjB|}q9_6s;*jy}8w=l<Ccv@nPZIzhu0q56-B|YcgD*gH`"
-        "dnbms`F9XssHwqs1lKVHT7yBTp^x(-z;gV*J^Y`y4$nOnpBv`m-`Fa1&xe?M>|q01N5wjY;}&kLd4#^)V$SNcse(4lc8r}dQiX9D"
-        "Yg;9!$?g3<;m5n?OCm5G<;N9;H5Xj}OfN5|{A_Z5-0yf?{`9y+2gLUh6bC==+}iGqnSzH^JcNUHH!IsE_Sv2N{^;AGv1*uJ1bce;"
-        "r(sQATVDhD7<KYk1=XaJXBJ&xK6IF9zu%sLSt&5N@O@&#!yN0!<idw6FzY)d=BeGo;|^^sI&IeS@T$9I+`V4r(8C}L%)dO$A3e<V"
-        "zC4KfntfZ~t$}Xj`d?$5ciIhB<d#rEc?+}17f@F<wO2jSmws&hbqWzzumXZK2{`1Wrjl(s?bW~ClIP6c;rS7B5>)g>p}qUx>&=f>"
-        "1Ye<$A{Y$}lsz8C<!hh|SzI#)Mw9q5aFJl>Dl=sc-z&M?^SInNz#qBR9hT84_}qat^REBdbNIvorY(l07~d&K3+Ea^xZF>#;CIX8"
-        "*Gx-(-yh(+;3G_B^a_4g)6!mNpTp0tx4a;8jpH@yBrxzQRDR8S8Dzxb<-D*KpD1cEvDMhsV#{^ofO~}pUz?kZXVuPEZ6&R^7(u?5"
-        "T>TTh{^%UdX8uIUkZEmgm(|5C<@VV}yNVl#kx6<P&I6}v1={%MsO~$*19*pjG&eW<&Gi36mxYZ"
+        "c-n<mO>7)B6n4^0vMm8ZwV;R}VIfcoL{(B%5T%IU6a}d?s6UVcBJ0d}GgfxTgYC^WRS!M%P$7gWgisGXaOBuygmUK8Lk}E!<iMdP"
+        "#34=dKRkOpWAA3S9qDD>dY=7#etthrnx-j&X9Q#zRnQ<R!+QioKP7Y%{+=)zLVX}xFPIPLt5Wtx)j^a$M?h|86VY8e_OLH|PduN!"
+        "*X;O~eg8euK3+xsbIkB40jFc|p7MC;_tZw3j(B5}AkTsb-i*WL1sO!NLE!g`AoXVuT8BkOL6W0@TSn+K$oddMGa&b18|OgQ2M~G_"
+        "<TqIK1jy|p*~Vu3VGKYjAa^Y0&W7<_e+B+r1A*mG#WIH_5pSx1H)z54A=sa@`iCH2#38+cS*$p&wzvr8$+^pyKAZdU?8WLdj(7{J"
+        "h~j|M>zIONcm_{QW2SIKB#ybt{2lTD-OqURY5boaIZoeNPNSBS)|p&TtU*KM`SCi;$<O!|?Z;_cm5K<p5X&lN61NCbG{iM73e1^D"
+        "4zqvLVJ6)%iCm2XA9Dlde_-|T3^U&?6`0873=fkSo4JwTF>gv^kjI+lanIxN$AQrYH1;nbs)Nf>9UC-k26TZZ{{De~9$W8#T+lX("
+        "@%RiL8^f)L3TnvlgbJd^?GeP(@hC&ilue`}6SMsmv%cy0tpmUBQpfQYNYoKG1A0BRnoy4)ew?Ngxeju+P8&2<Ses#9Gu&!SNEo59"
+        "ghN6;uS&sd#IBh?<;RX&2{J!R>Eq~CV?AW*Kn1*a+)~q=Z+M(->YBZ3hvt0m!@8%f{uanw?zeF`ONe(vc!i3P1quf|R)PeojdR&%"
+        "eYVEkHl8IjwzB17PIdTDe@`eCe!PWXKV$Xxb-dws@lu^Hk~$V7Ue4VpI9C|L&i+hJC0MUyQqLTC5&s!}pFWTN?ZY{jbJ5jNMS_yh"
+        "arqDCj$8e8kn`Z26^dDy!|EVs@e;NZbIdglbH&4qy6j&nnzZeI+r{|X=1iaru&a=3+EPON#7stzbc+<yPRBbdk}b!d+IIMx+r4X_"
+        "!H0_B<NvemYTrk?_L<ERC^TSL#jxEXlqCywJlCo9I<5)QfUiwuz9=q&$mPGs>4%-eG2!RFWJ@toP2uO(HJJ0U)laqavc^v)=huMw"
+        "9mnORUB@NtlH*Izr2HCG+HKF7f`>8e!NEJ5zdY=pcYF5$?T5uxMdbqc)5E{9+uj2{)i!yqf@#vstBWi!XEU5W?Z3gjC-<EUlf`~a"
+        "Y<ZY3cVe>Ghb%DHJ<O|nz4K1{IBqs*-NTFaT;9Fr>S!;>0&`-|VgBo3-s-4>+FsJ{3%mzl8(RHqo#)NQA}wl5z@gOzS?0&k*CjSb"
+        "J>F4%O#inAArmkIk~AR<YEn(`2A*_0A9y@}-S1r=bxndB1$1}s{P)}I<K>uL!TP3viGmi$g2>%QT2RF$rQkHKZzeVq6kesO;1cdT"
+        "E^iz-E<bjOjr^|R$3_L_%v*i7H=mHMumH+7C4nwpIYpn6aj4dddr#444jjinJ&rfK<P4LtNi&xf9M@pZC98k_6rV*zmsYB;4*D*q"
+        "U8lb-l3=;hg$2LgJ$|*+@w?u|hY-h9bog*Sb!YnCQ}~(rh8I-VF&%0$Aqt!-{J#7g$dJLydFlJYXmMXa=Eh*}3x?~RF0luf;s#S0"
+        "&tda@*mV1{&122?yzS9(d(PNoFx@E;JfKn<-(|hKr7x@6jV-|x<nc*-5%vSSsuQXFeGDJo2mIsk$%PAZ-%S1wJ>tk>"
     ),
     (
-        ("commit", "q", 5192),
-        ("enter_ns", "q", 37960),
-        ("issued_ns", "q", 70728),
-        ("end_ns", "q", 103496),
-        ("seq", "q", 136264),
-        ("numel", "q", 169032),
-        ("bytes_in", "q", 201800),
-        ("bytes_out", "q", 234568),
-        ("group", "i", 267336),
-        ("signature", "i", 283720),
-        ("site", "i", 300104),
-        ("step", "i", 316488),
-        ("thread", "i", 332872),
-        ("peer", "i", 349256),
-        ("op", "b", 365640),
-        ("dtype", "b", 369736),
-        ("reduce_op", "b", 373832),
-        ("is_async", "b", 377928),
-        ("outcome", "b", 382024),
+        ("commit", "q", 5704),
+        ("enter_ns", "q", 38472),
+        ("issued_ns", "q", 71240),
+        ("start_ns", "q", 104008),
+        ("end_ns", "q", 136776),
+        ("seq", "q", 169544),
+        ("numel", "q", 202312),
+        ("bytes_in", "q", 235080),
+        ("bytes_out", "q", 267848),
+        ("group", "i", 300616),
+        ("signature", "i", 317000),
+        ("site", "i", 333384),
+        ("step", "i", 349768),
+        ("thread", "i", 366152),
+        ("peer", "i", 382536),
+        ("op", "b", 398920),
+        ("dtype", "b", 403016),
+        ("reduce_op", "b", 407112),
+        ("is_async", "b", 411208),
+        ("is_timed", "b", 415304),
+        ("outcome", "b", 419400),
     ),
 )
 _ROWS_65536 = Template(
-    6103082,
+    6693722,
     _unpack(
-        "c-rk(Pi$007@xLVSYRO)K^sJzm<UxWwx!fsjJBoKlC<4sX|aWx?c4WeyD!~+^L+CjZAlNtn8?8xW4vfMcp!!t55$wv3kO4pCl4lG"
-        "ym;fl$;iI~UB8((@4eY!m*U-*eEa6j_sx92`Touh<#O5gx)G|vv#<l9Jt%s%qg`kVYDH-n!PAsNZE`*XzbQH2FUG)@Z|hdI+NR9G"
-        ")@Ub?M+3)N$}_V>Dh7N%4KxTFe7+5#n`wmRfv#+Y{eZ4+L1+x<dMkVbeFK~A2fEY(_<+`$fd`v+09};24&1I*;nmFXuK~e!@mXL?"
-        "L<8TX6%ymjfc&@|zXf#CvB(Ox9iQTbW$Ib%NOorWM0R5I)WQHR(PiwH2sVv!855ASj^nNYZ2P!mFziqtp%#92YNCH`2^>va{|^c#"
-        "S7K_HnE2Rcd4sJwCQ|Ho3D&$R$DQ1M1F>e}VS_CZ3l}Mj94ywBJnGPZ2?4%Ogk$Y?g5%nT7`JlWp8}ONEZew$h!vP5PhAB|*PUuL"
-        "^6x7^IWFVd)H#k19m2~c;t>Iky2La1yflYH5*#kX6_1x@scX-j1lLu-RjAftD`~!K<@@-nE>Un@hdsLF7z2%#NrgB*=3<x@1*W3y"
-        "F_<9^qn>J)G(>S)L@yF?+$8mUui#2S+^59sZnR%WZUxykz|;;iAuNvfV+C)U+=ri&8!^J_->p`A<@hC_Y-FoW@E^pR0DF#jmTmgj"
-        "q>k?yreA|MEwe4$WBRU&GbQHs-Am%k*X+mnE+L*8V`-2dk>l5SjN!w0u}lj_8GDAa6q(SY)W;BN^3&~cG2cmqzHoAc@rK02eetb="
-        "WnROwh2txE#IO=9UxIw69KQfG3C1}`ux&+Zd0^YlB9;pyo%8n+o%_}kouxYGXFhRj&cB|-^~=I1zFo1;Lw<2d2C?JVtOSWxAdqT2"
-        "#_c%4BK?0V`oCUpTziCm+b6323+qYkd7IZBaaaQ{aKQx($Bo07*%puGGLcrtMbD@JH}D0=r=D3#a&0}qbmab{F`?!=vlku14?H!m"
-        "FsvDr<DObvQuy)U)VzP7VEIYGV%5p-MQ9Fc-MM_fHfLfSLa+e_#WySW6Wx6e9*sxU4uw^pusqmP(cb}UI^_5{pkXc(<tm7}K~z~-"
-        "tn;SS$?f;uV|1otowlRK#6?BtK3%8ns48Qf3l9>V2Oc)gJ8okqsF1RvFY_?TyXTV{+DK)r^LIt(7mCi$wK~Y<8TlaAw+6D79G~WS"
-        "9#je>t}P~o_GX5e??7K=Sh%`VD?g(DN&(CEU<D+pYuHeeiXN@tZl(V{OmGftG_H@lCP7EfJ52HaMs0nZaqJZgC4ykXhqh;%rQ|lS"
-        "3{{*F0!E|!W*{@c$E(CoYWPNi<(h)!LY;WD84E}VC&u$5teKYMcQ(OOGI-e{ycP3%3Wvpc1;bp@;l=naEBK1l1mA~sVi#hBcp<zP"
-        "-)uFpSKlW1#Cm}XD%T<IM&=qm+zLIl=j{U8D)dFTcrR{`dodE-SoUIp^<o{r!iBG5`ytMZ;Acc9P0JkNcqe85b86#J2AZh+u18J6"
-        "n6O>g7niXuu6=mfvwg^sBlr}Y2ToNsn6I8A^T;{)J^QkPGXtaWmYoq8QFBW0+@{Fp+vENp-M`!AIXGur&L{WwP=BLmTE1uHdv{a9"
-        "Ytr^X%KiB%S&Lr-Isr5Xv<mczwEfROzX1IT^c&D0Kz{-K4RnvAhRt_1CHewq$)U>**f}3wJ(E%1q(+%AlURIi(Eyu!$*3MT&+qN|"
-        "uvpcfO;$-A%rwArUhS6@t~;6RQ1GZ>nc(SAE>tFkxpq(ruVj>GaDOS2g5h~K@ha4@MX==M1cSVUQg$x13y+U0PY@q><DA?b-)GyE"
-        "`)s2)+53cXGONA6LbY+Sx4}9dE4w70_mvlc4gwwK|0jTs0lmTdo5VCH?*zP{d?ah)XZ&6$br#Fi@Q?P0S6{Dqb@vtII{**&OX}`}"
-        "pQAnS)7M*|v<%7bmdQ$AuN-vu^ov#fdD2@sT6Ch1W0jto`QW_DfzLo}9*Erou|4%m;f4A?_-mnoznVAk*N!LjSC{sFRrA-52J2d6"
-        "t=uW~@&Dz|$~(vb-V5bkr)DOGPQN>q%Z|*Pn4UN}IWaUlJTy5noXri-W^+@y(TSPyJP2i{$3}C~E;m|KyF62CmzI?5EAQ7mKmU*4"
-        "7NZZJgXnQjT6;H|Z`1f~8oyoRw`+W?@v+A5(D)r1zpH`gB7VQd@7MT)8h=pvr@@~QjX$FC$29(!#vj-C;~IZT<4<Y)=>{DqrBxKY"
-        "(nNlq)A(~5|BS{zqw&vb{IeQ=UgOVe{4fX9Z}k87rr-YpwsUH;"
+        "c-rk(O>7)B6n4^W8)&FPNg?9bLO=r)NYW6Nf}lSs1Sx5%G=U&0HnTI{>?phAW$ev16$gZnKnNj(5CW+OjvP56$PsZs95^7s5hM<r"
+        "5JFIz{)NvT&y3gIZHu@v(%bR++5SF1zxVv+;N0Bo3!{W=;(4o|kO88e>&Z^Cjcg@-XyNH8Wc?UI3Z}oP+fbW#@z2f80jm$ok{ci~"
+        "Z$`mNN%&P(_wau=q_%^Qbu2OjX<SFhPkn@pL)NzwG70&18zIw>^{s^51Nj7t4nscLg2|AnUi1NE5OUgJo&!E!y@U996@ul+AW0r9"
+        "NqAHGyv{PdzheBfX+H&dE(+L58b*@Sr529^@$l@z{NdS|BgdEa(<*OKS!LAsYBkC*GI)ZH?5ClmRZq}}OHGRe+$Y~9JbD!VyMN`J"
+        "P8d!@hLdWCq9nsQ3y5XM*Dz<;v~N>(+)tN;^kP|x#1ah!ZF!+&0j=;j!<_sp$Lu|mV>UWtdSWf|ZOlJ0|4Gx{n_#B9Wij={N`gnd"
+        "i0Zl3m`A)R^Z-Kgy?<-*_~MdoZ&lbIK%~RvI^`QIX!@+g8}|OeKlQB#AaiPr40-ef-Lr?bsw`%j9B;7LQ~l-$B9`;$gU9x1PbJ!C"
+        "dktpoOwMl|{9fM7Ilc#}I)1ZNttZzS%;HD?-rO8X+mItQR%el<Y8d4e&8-r~0zE7eI3!~88q9bNm^IU<@9&&j0r6MRy}QWmdh~Ye"
+        "V*s;<(34P8oZqlG514h-UX?*pzTaWpanrsRGMn0MFU}JFt_iQQI0$`7eICi!^JN?7J`?rH8lScCEa<+~v$@Yn$A(JZU@W%%Ex`Cm"
+        "(|%0(8-0*2*Lc~h(b$VtQZvS!OA5C$e;Z>Bs#emWrw=^y{{+8Bok#D+<uR9X*{1kaW99`pm)|jWuW8=}ISS*fG8zUcta9=&TBc@V"
+        "iut*PxoTlnJM3Rb)@a-RM(*SH>oY+b2u~r_)JOsUi9%6D(3Kg&PWgM71zU<=+{p3IY;@0k8Xp<M#{Xp_&wWp;+^09|A<<yq62*2i"
+        "R~BKQ{JF-A)oCU6>d-c&)<_=v)ja+!PH&&P+$ZeV7vXZ`$!2WF)~lFvz_iEOd6~giCTHh>#dA5Ao6qN5f(|jhj7!SSL51_}F_ZDo"
+        "1G{jr&gOdy`~CCX?*L_o@|t9#1bbTeZ=7$x0}iP%X{=&sqnTzGkzr0HI6caK+b&%B-bpaS$o7e|7Ur!kW*FI!8Roi$dFn#<xKlQc"
+        "nsrvQ@TwQ`xVt0Iqun4g%#jN@=5H3}drlry;{|&q!}}3q1Jiz9#d)({W?63WIj%ZCiTnunx}f@~_d4lE-~VPn5XP8+AZ>Uda#AJc"
+        "bvl~!{L$k1;l=LxQRO656u8~3^S{`h9~YwVBvq9H^(3yq(68pzNDEn9Fb1P>RhgJbkaUg7j7xAa=W_R@oXa~Md?T$jY~L8foJG@~"
+        ">dq%%tD%py%{*Tvuau%qNgGtPv$`j{XD;O&zqUBO)gfj=A(|{PS;p~m%$YasXRczis;5#bQ>BBd<&^1^uI%|Mt_d@KpIZDXn>oMN"
+        "I@l0?%worei<|kGPF#hbp09Z!yY5l0CK{fEQDggF-U->R@lsx@UKq;i1)?hkQ!i+)r#tu_isE`G6Q2EA->+}`J`=}^?@@C{N9{3V"
+        "f<fO-jhOpP2yMIM?ry1KRhh9BhZ1r8Fg=d_U{^IyNP8dsm+eD+k9=zJ>_;p4BI(y0NpC^xe(gzZetlM>q~9t-W*<s3ZTfGs>a8uL"
+        "`_pjVuULgzkFyT3zA<hz_r)WS!;lvtYmhgM?Z1S41^GtRWsn~rKSTb2Y$(=Pd?#cV<Q~XFkRoIT@)D%plW=K9D-mx+uzx8jq4QSB"
+        "=U$Bop9QLK*~3}Hd8?DQq`rAdNuurCo6j;B!uN2Zar-|rxMOF&LOJGM;KKuwaS50itk409SKcZK)Lu1K_To5Xah*q@cA}E$5QtZ#"
+        ";Z+n&vSfU)q*HgqT1i7RYS8Isz<|rw+6NkHfGJ_I%Xgm^Z^kb_y9U2Jo8^LCS-n5hR_}NA&)wJPpNr1>W76)QySvO&KDyKB)t!4c"
+        "<UYuQ5cN&-DCBW<_Zv<xntDkkve!*6e%E}@Da=ZZdvf2Heoc()*XTsqyqmCL(a7ioe)f&wXJWj}c@0UYQDY}3#!X{%tf*%dOKiNp"
+        "uM(wy9<7hH^*2x18vJeQ#hZHdre2=QYVxu1FV1VJ%X#%)<-B%W<9UrZ?}wc8+R<g+7L%iIFnBjXZZY-QoseO(*71dzgU>&EY;JaP"
+        ";qd&-b4O<mE*?5~bn?*b+@ZzUxnpxjW)`MP7&JRSb!5)iWvXD?<>q#~Y$=%gtkQA+>%D27%{}@7a;2xwd3Wm{aP$L?e#p@eIeO~o"
+        "siPlu^uvyRq|3>r`l6#RI{E{S{(z&Oa`aQyR~j*%Wk1u7{+Odb=IG}g{k)@J?2<`R{Ru~Z!qG1|`X$SY)#EvO&(W71ec93bj^20l"
+        "fuj!`J#+NT(Wkkw#~Jtk|Nrv;AC4#5`~"
     ),
     _unpack(
-        "c-n<ly>A>v6dxOZT*3iXxFRwkOoQxzW!Vu5$UzW3f<S^;avVru<lEbw^NxHsv&_upY~+F>MG6WFQ6U!;5sDB+L={n`ic(Tg@&{0)"
-        "pdg8J{#f3do86r|+sR4q_U+7@`Tge2``9#1Qv$y+kTR)|5mJKZ7zqA`$aVOiv>G7;AXmri1o`(l;(lLe3c;b|`L2H3jU@x!=jIFD"
-        "=N&h`?VcB2>K(7<yB)V2hJep;c)sItz-RO@O~<^kSrCL!vL&L`WgW(>8NmC?hyfdH9wX#IiI63b+oP}_$lVb_J_Wfy4DTR6!)B*I"
-        "Zo)w-ARB`)2b)iVY&opckF382EAY1g0^5;_V+>mo*)pMQvYclb>_2z<dmx{Qh^<jBjHK1JRFR&Zzq0tz{1+E5SLbLf+tkF2hC!o2"
-        "8CXW=>C7DEhQ@)WLYl6RBN>wa9$Fp)i2u9CDRG=mI!>r_y&ULu5faaTH(|}YPM<>m&E?2U(Lk@Vh}I=&g4(sQl0vq$HOTH7d2Bo?"
-        "c--5!`Y>XD57Ox4at!Z>MXiu6%f#a{^Egej`+Wms0c{MI;yj(0pzW9`X35EfsQ|~FI|M6uBoN0KFM|%N^0?r27kJguUT$&U-3{YD"
-        "W<6mZulumajMFK|#Rh9KVJMnWS+|_(Txl3#LQCcQr35)tve8Ry9J@3izj?fdAlruQ=m~PlT8`S>tANK&I9kZ}y2sb0pFJl!G2?2s"
-        ")ATK;zYa2=`DzO858};|y~b3;LqkI;j0!^2!?)zJt-HtKw$F3Oj*UMl;>`5<59brclpkXyu>aWUZ)1$nH|a`4)`A9AfmqF4sH8L$"
-        "Le0G<XA_D$+0eI_oN@feal*U!#pANn$7KZh#fk+{!R1G=pK|(ZAeX>7*BIqd28)5s#R_!`Gt8wY1?G6Cz>E($zcwuCIe({!>ofLF"
-        "3~%ypA-~X4L+l8yV@R|bgH*#9=Xru<_<wu&KXs0-Jr<uE=HuV!6t(AltUdOy0j;88mBMlJFxEW6SZ*-qby`<J6J}e+&KRk}xX86m"
-        "!D)KuU`+V=uK9`xOiTHBMPbbar=RWR<&2+B&d>W@kINq(m*|lEUV-M|*PUBCy*ZQfu!cu)@a|@9r@%h9doUh-Kh)L@)63vb4}TKY"
-        "WWDtjkPp!&%T+K<T3Kb$Ipzb0iT?ZbDVU`klM6p4wmi)7eoQWW$Q-k}TVS5vJ38;s$D-9_4G*upSLEHRMGZX)GROSO!~DU+-0Z7^"
-        "Xs_8fIo<}?Mo#|{^SsrpvAni~653nX&3plURa1M_Q+?&f_FrcZaRn<NNt1v>O{y!|q_bZC+bej^?H^qqu_i%BUl!WC|NY+jct!9v"
-        "3MGQkz(CvMVO)F-w4sV?#=vP3zYJU^7`o0(QN#BOF84exHx7wMu62ub>EwLwz?wy;fAS1Iae!ruVJpV(6r_c7wIE#Wr<e1)<?*Yh"
-        "1;6hOiCu^hrn>ZUepl1NU+12|&#t$;pmI&%HR>cV@Kvb%p7$cisKv{8VJ|+J_hMqZvFpW_>((Ln3Lkt;Zn`|ncD`&oY02dX^1bBx"
-        "pXiN87ihNfCrXA)YwNpiUu;uuKl^A~aRWIrO)tZF;8cx38~+^T1Lyb?zQaFQSeXB6_J7Z9g%t"
+        "c-n<mO>7)B6n4^0vMm8ZwV;R}VIfcoL{(B%5T%IU6a}d?s6UVcB0HJ!W~}VmgYC^WRS!M%P$7gWgisGXaOBuygmUK8Lk}E!<iMdP"
+        "#34=dKRkOpWAA3S9qDD>dY=7#etthrnx-j&X9Q#zRnQ<R!+QioKP7Y%{+=)zLVX}xFPIPLs}izLEmzPHklWcrbk~kO?91L0&u8y7"
+        "JHBP#e~+|}SCRi5GdxPb=@`7HJRbTzwUMSH-q<9_vmk;uS+u+$!<aMz`28YC{TYPTVUbag<S5{l5jqXBK7`N=$h|>?&Vj5CAoM24"
+        "Z?NbIklRPHjm`GM7=Tnj?pVy74dc813jDbS0?VO_We!Us-c%uPkb>_+us>(@4?(_Q5xIgXQyf=YTtxEZ+~rH3&3$?HVs#qFyoFUv"
+        "a2V9<n1E$;22V_5s&E`g%(%+@9q|y|&v^7{{GT2<PTyKiqn4A_sa#OBK_cY&@jA@O&-fMX$7x)ZDiCUc$ttE2w*sn2glk+Bm@|(Y"
+        "X8)$cOuAzRa+QTX<_66F!0O`}X1-e@a3Gg6JRC4==Ej0E-jv25k2THXp2y>l1EUXU>|a1s2bZHdHb~SA$pTOO{R96zw%!4`pluZ8"
+        "><k_o!>yPIV#x7?h(M3qBVfewC_~PaO{5|dv;7vczUla_1HbQ5$MF_O+z~eedOfw85RV^zoTd}G4sy0m8iXmV%`mSSZZ#?-j1VT_"
+        "kdV)-Qt%qFYvxb+vEx>P%+FH#IC|As51Bep0q-5R)HLTC9%q}nX0O_zIp6!R?rE#P1u~cWZ5+-L;@uElAtIuo!Xal$1fgo<T(()C"
+        "t#P-FXUUAMY`K_I9X{0G6GDU^ZxPtfSp9t+Z}?rjROgF99gBc1=WZ07D-2<0e<r6AtXDFrXAZoG{|vuRpGW`p;hf943~GL{AVK7~"
+        "{0DQ#t^PX5d2r4O!8FQYb&ylGgzdx}bIrqC@i5~q`<IF&ZTsJLG5)qW6DR}pD&(5Bln_6R${3PvkwDt%c&A0O<@i(E4u5mIckMIy"
+        "P%(V`f3{ui`$*S5v)KR&4H#B2Y_|wyNh2N4bz;4aYa(dC*QPRG6c=Ia^55h1!_MKD@N-|%B^Icr@N?@L%=y^rr`ma0<0q5zYry=D"
+        "<MPt3;}Uhr@g-<dehn(^w&zU2!x;A9;GNB19`?_>y?cQ6!{VwUasmA5;osP8?*X4`n><&+G->A5MHZN|8BU+}-{9Vp`%Z>QnI98d"
+        "9_GuPn3VaD1?IYkd3CRM-f17RW`oo{ym-&$-D|Fn_JS-hC-xlXzaHkTjykCACHcO<djPhP)xXwx-fS$AqPBz_T3wiBK7+n4u{rAT"
+        "j`Cyrzcq-cfEkdaNkE|{)dX+gNyqbn$Me_y-t|$}B)CyPclXYJzr8+QX7mcyHw7FhXn{10-EE`=Ra_DRPUHG!VlzSERiX+m(Z1vI"
+        "#)0GVW0%;-?;3t=RAA1$)n|M2iO32Kp=^^N)Ws{O=u<Kd)p~L7Df-NT<M^k?@n)Btp;9(U=CXq08qB$5_0ON;vpCSDmFTO3zRPLX"
+        ">2HfcxZLT&g5U2Rzgp_}UGL&Uh+`r;d^n%FGkxzV{LFmA3##jw4mFts3Y;qZzWf}>kipA&>HETHabG~@#$fLYhU=X!u?Lsp22~l)"
+        "Ve@_1bo;W+W6k%x?a{0~XKXT<?vw}~5-E-Evfka&msRb?mY@pq_$0mv`+;561F8Id3?JSH{NwP+g$r}vO#Tl&g2-Y"
     ),
     (
-        ("commit", "q", 5192),
-        ("enter_ns", "q", 529480),
-        ("issued_ns", "q", 1053768),
-        ("end_ns", "q", 1578056),
-        ("seq", "q", 2102344),
-        ("numel", "q", 2626632),
-        ("bytes_in", "q", 3150920),
-        ("bytes_out", "q", 3675208),
-        ("group", "i", 4199496),
-        ("signature", "i", 4461640),
-        ("site", "i", 4723784),
-        ("step", "i", 4985928),
-        ("thread", "i", 5248072),
-        ("peer", "i", 5510216),
-        ("op", "b", 5772360),
-        ("dtype", "b", 5837896),
-        ("reduce_op", "b", 5903432),
-        ("is_async", "b", 5968968),
-        ("outcome", "b", 6034504),
+        ("commit", "q", 5704),
+        ("enter_ns", "q", 529992),
+        ("issued_ns", "q", 1054280),
+        ("start_ns", "q", 1578568),
+        ("end_ns", "q", 2102856),
+        ("seq", "q", 2627144),
+        ("numel", "q", 3151432),
+        ("bytes_in", "q", 3675720),
+        ("bytes_out", "q", 4200008),
+        ("group", "i", 4724296),
+        ("signature", "i", 4986440),
+        ("site", "i", 5248584),
+        ("step", "i", 5510728),
+        ("thread", "i", 5772872),
+        ("peer", "i", 6035016),
+        ("op", "b", 6297160),
+        ("dtype", "b", 6362696),
+        ("reduce_op", "b", 6428232),
+        ("is_async", "b", 6493768),
+        ("is_timed", "b", 6559304),
+        ("outcome", "b", 6624840),
     ),
 )
 

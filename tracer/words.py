@@ -31,11 +31,24 @@ OPS: Final = (
     "monitored_barrier",
     "send",
     "recv",
+    "init_process_group",
+    "new_group",
+    "split_group",
+    "destroy_process_group",
+    "coalescing_end",
+    "gather_into_tensor",
+    "step",
 )
 """Operations by their code in the ring; `unknown` is named by its signature line."""
 
+PSEUDO: Final = frozenset({"init_process_group", "new_group", "split_group", "destroy_process_group", "coalescing_end"})
+"""Calls that torch does not dispatch and that can hang all the same; they have groups of their own (`CONTROL`)."""
+CONTROL: Final = "control"
+"""Description of such a group, and of no other: its members are the ranks that must make the call."""
+STEP: Final = "step"
+"""No call: a row that marks the end of a training step. It has no group; its `seq` is the step's number, from 1."""
 P2P: Final = frozenset({"send", "recv"})
-ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
+ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "gather_into_tensor", "scatter"})
 
 DTYPES: Final = (
     "",

@@ -1,0 +1,1 @@
+"""The analysis half: from what a run left behind to a verdict."""

@@ -1,0 +1,245 @@
+"""A trace made ready for the questions: derived tables, the rounds that are stuck, how everybody ended."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from roundk.analyze import coalesced, control
+from roundk.analyze.calls import ready
+from roundk.analyze.endings import Ending, How, endings
+from roundk.analyze.frontier import frontier
+from roundk.analyze.phrases import NS_PER_S, group_text, place
+from roundk.analyze.rounds import rounds
+from roundk.analyze.stacks import Dump, main_threads
+from roundk.analyze.trace import Trace
+from roundk.tracer import words
+
+LIVE_NS: Final = 60 * NS_PER_S
+"""A job whose last sign of life is older than this is taken as ended: its recorders write every 20 ms."""
+
+LATE_FLOOR_NS: Final = NS_PER_S
+"""Least absence that counts when a whole job is ended at once: below it a rank was merely the last to come."""
+
+START_FLOOR_NS: Final = 10 * NS_PER_S
+"""The same for the making and destroying of groups: importing torch and a last save take their time."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group."""
+
+    key: int
+    name: str
+    desc: str
+    backend: str
+    ranks: tuple[int, ...]
+
+    @property
+    def is_control(self) -> bool:
+        """Its calls are not torch's collectives but those that make and destroy groups."""
+        return self.desc == words.CONTROL
+
+    @property
+    def text(self) -> str:
+        """What to call it in a sentence."""
+        return group_text(self.name, self.desc, destroying=control.is_destruction(self.key))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the code from which a call was made."""
+
+    file: str
+    line: int
+    function: str
+    loop: int | None
+
+    @property
+    def text(self) -> str:
+        """`train.py:42`."""
+        return place(self.file, self.line)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trace with everything that is derived once and asked often.
+
+    Attributes:
+        calls: As `calls.ready` makes them, by rank and then in the order of entering.
+        rounds: As `rounds.rounds` makes them.
+        frontier: As `frontier.frontier` makes it.
+        blocked: The rows of `calls` in which a rank hangs or failed for good.
+        endings: How each rank ended.
+        dumps: The stacks of each rank's main thread, in the order in which they were written.
+        now_ns: The time of the analysis.
+        stall_ns: Age from which an open round of a living job counts as stuck.
+    """
+
+    trace: Trace
+    calls: pl.DataFrame
+    rounds: pl.DataFrame
+    frontier: pl.DataFrame
+    blocked: pl.DataFrame
+    groups: dict[int, Group]
+    sites: dict[int, Site]
+    endings: dict[int, Ending]
+    dumps: dict[int, tuple[Dump, ...]]
+    now_ns: int
+    stall_ns: int
+
+    @functools.cached_property
+    def last_alive_ns(self) -> int:
+        """Last sign of life of any rank or of the launcher."""
+        known = [e.last_alive_ns for e in self.endings.values() if e.last_alive_ns is not None]
+        if self.trace.last_alive_ns is not None:
+            known.append(self.trace.last_alive_ns)
+        return max(known, default=self.trace.ended_ns or 0)
+
+    @functools.cached_property
+    def ended(self) -> bool:
+        """The job is known to have ended."""
+        if self.trace.ended_ns is not None:
+            return True
+        return bool(self.endings) and all(e.how is not How.UNKNOWN for e in self.endings.values())
+
+    @functools.cached_property
+    def alive(self) -> bool:
+        """The job is not known to have ended, and something of it moved within the last minute."""
+        return not self.ended and self.now_ns - self.last_alive_ns <= LIVE_NS
+
+    @functools.cached_property
+    def in_order(self) -> bool:
+        """The job ended, and nothing says that it ended badly."""
+        ways = {e.how for e in self.endings.values()}
+        if self.trace.exit_code is not None:
+            # A shell around the launcher may hide the code of what failed inside.
+            return self.trace.exit_code == 0 and not ways & {How.EXCEPTION, How.SIGNAL, How.EXIT_CODE}
+        return ways == {How.CLEAN}
+
+    @functools.cached_property
+    def gave_up_ns(self) -> int | None:
+        """When the first waiting rank saw its call fail; None: none did."""
+        failed = self.blocked.filter(pl.col("outcome") == "failed")["end_ns"]
+        return None if failed.is_empty() else _int(failed.min())
+
+    @functools.cached_property
+    def failed_ranks(self) -> frozenset[int]:
+        """Ranks whose call failed for good: their errors may be those of their peers."""
+        return frozenset(self.blocked.filter(pl.col("outcome") == "failed")["rank"].to_list())
+
+    @functools.cached_property
+    def control_groups(self) -> frozenset[int]:
+        """Keys of the groups whose calls make and destroy groups."""
+        return frozenset(group.key for group in self.groups.values() if group.is_control)
+
+    @functools.cached_property
+    def ordinary_rounds(self) -> pl.DataFrame:
+        """The rounds of torch's own groups."""
+        return self.rounds.filter(~pl.col("group").is_in(sorted(self.control_groups)))
+
+    @functools.cached_property
+    def comparable_rounds(self) -> pl.DataFrame:
+        """Rounds whose calls must be alike: the making of groups counts only where somebody hangs in it."""
+        hung = self.blocked["group"].unique().to_list()
+        quiet = [key for key in self.control_groups if key not in hung]
+        return self.rounds.filter(~pl.col("group").is_in(quiet))
+
+    def member_ranks(self, group: int) -> tuple[int, ...]:
+        """The members of a group in group order."""
+        return self.groups[group].ranks if group in self.groups else ()
+
+    def site(self, key: int | None) -> Site | None:
+        """A call site by its key."""
+        return None if key is None else self.sites.get(key)
+
+    def at_site(self, key: int | None) -> str:
+        """A call site behind what was called there: ` (train.py:42)`; nothing where it is not known."""
+        site = self.site(key)
+        return "" if site is None else f" ({site.text})"
+
+    def round_text(self, group: int, seq: int, op: str, site: int | None) -> str:
+        """A round in a sentence: `all_reduce #5 of group tp (train.py:42)`."""
+        return f"{op} #{seq} of {self.groups[group].text}{self.at_site(site)}"
+
+    def source(self, rank: int) -> str:
+        """The file that speaks for a rank."""
+        ending = self.endings.get(rank)
+        return "" if ending is None else ending.source
+
+    def call(self, group: int, seq: int, rank: int) -> dict[str, Any] | None:
+        """One collective call, as a mapping from column to value."""
+        return next(iter(self.round_calls(group, seq).filter(pl.col("rank") == rank).iter_rows(named=True)), None)
+
+    def round_calls(self, group: int, seq: int) -> pl.DataFrame:
+        """All calls of one round."""
+        return self.calls.filter(pl.col("group") == group, pl.col("seq") == seq, ~pl.col("p2p"))
+
+    def usual_lateness_ns(self, group: int) -> int:
+        """What counts as unusually late in this group: beyond anything its rounds showed after their first two."""
+        if group in self.control_groups:
+            return START_FLOOR_NS
+        skews = self.rounds.filter(pl.col("group") == group, pl.col("completed") == pl.col("size"), pl.col("seq") > 2)[
+            "skew_ns"
+        ]
+        if skews.is_empty():
+            return LATE_FLOOR_NS
+        # Half as much again as the worst seen: a save on one rank every so many steps must not become a culprit.
+        return max(LATE_FLOOR_NS, 5 * _int(skews.median()), _int(skews.max()) * 3 // 2)
+
+
+def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
+    """Derive what the questions need.
+
+    Args:
+        trace: What the sources found.
+        now_ns: The time of the analysis, Unix ns.
+        stall_ns: Age from which an open round of a living job counts as stuck.
+    """
+    kept, groups = control.apart(trace.calls, trace.groups)
+    members = groups.select("group", rank="ranks").explode("rank").drop_nulls("rank")
+    calls = ready(coalesced.merged(kept).lazy(), members.lazy(), trace.ranks.lazy()).collect()
+    dumps = main_threads(trace.stacks)
+    reach = frontier(calls.lazy(), members.lazy(), trace.ranks.lazy()).collect()
+    return Case(
+        trace=trace,
+        calls=calls,
+        rounds=rounds(calls.lazy(), members.lazy()).collect(),
+        frontier=reach,
+        blocked=_blocked(calls, reach),
+        groups={row["group"]: _group(row) for row in groups.iter_rows(named=True)},
+        sites={row["site"]: _site(row) for row in trace.sites.iter_rows(named=True)},
+        endings=endings(trace.ranks, dumps),
+        dumps=dumps,
+        now_ns=now_ns,
+        stall_ns=stall_ns,
+    )
+
+
+def _blocked(calls: pl.DataFrame, reach: pl.DataFrame) -> pl.DataFrame:
+    """Calls that never ended, and failed ones after which the rank completed nothing more in that group."""
+    stuck = calls.filter(pl.col("outcome").cast(pl.String).is_in(["open", "failed"]))
+    return (
+        stuck.join(
+            reach.select("group", "rank", "last_completed"), on=["group", "rank"], how="left", maintain_order="left"
+        )
+        .filter((pl.col("outcome") == "open") | pl.col("p2p") | (pl.col("seq") > pl.col("last_completed").fill_null(0)))
+        .drop("last_completed")
+    )
+
+
+def _group(row: dict[str, Any]) -> Group:
+    return Group(row["group"], row["name"], row["desc"], row["backend"], tuple(row["ranks"]))
+
+
+def _site(row: dict[str, Any]) -> Site:
+    return Site(file=row["file"], line=row["line"], function=row["function"], loop=row["loop"])
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int | float):
+        raise TypeError(f"a number was expected, not {value!r}")
+    return int(value)

@@ -1,0 +1,56 @@
+"""`roundk analyze`: name the rank that hangs or slows a run, and say why."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sys
+import time
+
+import click
+
+from roundk.analyze import diagnose, sources
+from roundk.analyze.case import build
+from roundk.analyze.output import json, text
+from roundk.analyze.phrases import NS_PER_S
+
+
+@click.command("analyze")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=pathlib.Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=pathlib.Path), help="Draw the rounds around the onset."
+)
+@click.option(
+    "--stall-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=diagnose.STALL_NS / NS_PER_S,
+    show_default=True,
+    help="Age from which an open round of a running job counts as stuck.",
+)
+def command(paths: tuple[pathlib.Path, ...], form: str, plot: pathlib.Path | None, stall_s: float) -> None:
+    """Name the rank that hangs or slows a recorded run, and say why.
+
+    PATH is a run directory that `roundk run` wrote, or a directory that holds one.
+
+    Exit codes: 0 healthy or in progress; 1 something is wrong and the report says what; 2 usage, or nothing readable;
+    3 something is wrong and it cannot be said what.
+    """
+    trace = sources.load(paths)
+    case = build(trace, now_ns=time.time_ns(), stall_ns=round(stall_s * NS_PER_S))
+    report = diagnose.report(case)
+    if form == "json":
+        click.echo(json.render(report))
+    else:
+        columns = shutil.get_terminal_size((80, 24)).columns
+        colour = sys.stdout.isatty()
+        click.echo(text.render(report, width=columns, paint=_paint if colour else text.plain))
+    if plot is not None:
+        from roundk.analyze.plot import draw  # matplotlib takes longer to load than all the rest
+
+        draw(case, report, plot)
+    sys.exit(report.exit_code)
+
+
+def _paint(words: str, colour: str) -> str:
+    return click.style(words, fg=colour, bold=True)

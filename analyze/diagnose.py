@@ -1,0 +1,102 @@
+"""The flow of the analysis: a trace in, a report out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roundk.analyze import judge
+from roundk.analyze.case import Case, build
+from roundk.analyze.finding import Finding
+from roundk.analyze.names import Detail, Structure
+from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.structure import (
+    deadlock,
+    diverged,
+    entered,
+    left_early,
+    missing,
+    quiet,
+    raised,
+    signature,
+    straggler,
+    unanswered,
+)
+from roundk.analyze.trace import Trace
+from roundk.analyze.verdict import Report, status_of
+from roundk.analyze.waitfor import WaitFor, wait_for
+
+STALL_NS: Final = 30 * NS_PER_S
+"""Age from which an open round of a living job counts as stuck, unless the caller says otherwise."""
+
+
+def diagnose(trace: Trace, *, now_ns: int, stall_ns: int = STALL_NS) -> Report:
+    """Say what is wrong with a job, if anything is.
+
+    Args:
+        trace: What the sources found.
+        now_ns: The time of the analysis, Unix ns: tells a living job from one that ended without a word.
+        stall_ns: Age from which an open round of a living job counts as stuck.
+    """
+    return report(build(trace, now_ns=now_ns, stall_ns=stall_ns))
+
+
+def report(case: Case) -> Report:
+    """The report on a case that is already built."""
+    findings = _findings(case)
+    verdicts = tuple(judge.verdict(case, finding) for finding in findings)
+    status = status_of(verdicts[0].structure, ended=case.ended)
+    return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case))
+
+
+def _findings(case: Case) -> list[Finding]:
+    if case.calls.is_empty():
+        return [quiet.no_calls(case)]
+    if not case.blocked.is_empty() and quiet.under_way(case):
+        return [quiet.in_progress(case)]
+    if case.blocked.is_empty() or case.in_order:
+        return signature.mismatches(case)[:1] or _unstuck(case)
+    found = _stuck(case) or [quiet.unexplained(case)]
+    named = {rank for finding in found for rank in (*finding.culprits, *finding.sides)}
+    return found + straggler.pauses(case, named)
+
+
+def _unstuck(case: Case) -> list[Finding]:
+    base = quiet.healthy(case) if case.in_order else quiet.at_rest(case)
+    if base.structure in (Structure.HEALTHY, Structure.IN_PROGRESS):
+        return straggler.habitual(case) or [base]
+    return [base, *straggler.pauses(case, set(base.culprits))]
+
+
+def _stuck(case: Case) -> list[Finding]:
+    """The roots of a run in which somebody hangs or failed, the first of them first."""
+    graph = wait_for(case)
+    absent = [
+        left_early.left_early(case, f) if f.detail is Detail.EXITED_EARLY else f for f in missing.missing(case, graph)
+    ]
+    differing = _differing(case, graph)
+    others = [f for f in absent if not any(_explains(graph, d, f) for d in differing)]
+    independent = [d for d in differing if not _went_on(graph, d) or len(others) < len(absent) or not absent]
+    roots = independent + others + [d for d in differing if d not in independent]
+    for question in (raised.raised, deadlock.deadlocks, unanswered.unanswered, entered.entered):
+        roots = roots or question(case, graph)
+    return roots
+
+
+def _differing(case: Case, graph: WaitFor) -> list[Finding]:
+    """The first difference of each group: a shifted sequence where there is one, else the calls of one round."""
+    shifted = diverged.diverged(case, graph)
+    groups = {finding.group for finding in shifted}
+    plain = [f for f in signature.mismatches(case) if f.group not in groups]
+    return sorted(shifted + plain, key=lambda f: f.onset_ns or 0)[:4]
+
+
+def _explains(graph: WaitFor, difference: Finding, absence: Finding) -> bool:
+    """A rank that made other calls is also the one that is missing later, or that waits alone."""
+    if set(difference.culprits or difference.sides) & set(absence.culprits):
+        return True
+    return difference.group == absence.group and not _went_on(graph, difference)
+
+
+def _went_on(graph: WaitFor, difference: Finding) -> bool:
+    """Nobody hangs in the round that differs."""
+    return not any(r.group == difference.group and r.seq == difference.seq and r.pair is None for r in graph.rounds)

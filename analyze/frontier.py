@@ -1,0 +1,49 @@
+"""The frontier: how far each member of a group came."""
+
+from __future__ import annotations
+
+import polars as pl
+
+
+def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl.LazyFrame:
+    """How far each member came in each group.
+
+    Args:
+        calls: As `calls.ready` makes them.
+        members: One row per (group, rank).
+        ranks: `schema.RANKS`.
+
+    Returns:
+        One row per (group, rank), sorted by both.
+
+        Columns:
+            last_entered, last_completed (int64): 0: none.
+            last_enter_ns (int64, nullable): Enter of the last call in this group.
+            sure (bool): That a later call is absent says that it was not made. It does not where the recorder had gone
+                off or lost calls, or where all kept calls are younger than the group's.
+    """
+    reached = (
+        calls.filter(~pl.col("p2p"))
+        .group_by("group", "rank")
+        .agg(
+            last_entered=pl.col("seq").max(),
+            last_completed=pl.col("seq").filter(pl.col("outcome") == "completed").max(),
+            last_enter_ns=pl.col("enter_ns").max(),
+        )
+    )
+    first = pl.col("first_call").fill_null(1)
+    kept_from_start = first <= 1
+    lost_late = pl.col("calls_lost").fill_null(0) > first - 1
+    return (
+        members.join(reached, on=["group", "rank"], how="left")
+        .join(ranks.select("rank", "first_call", "calls_lost", "recorder_off"), on="rank", how="left")
+        .with_columns(
+            sure=pl.col("recorder_off").is_null()
+            & ~lost_late
+            & (kept_from_start | pl.col("last_entered").is_not_null()),
+            last_entered=pl.col("last_entered").fill_null(0),
+            last_completed=pl.col("last_completed").fill_null(0),
+        )
+        .select("group", "rank", "last_entered", "last_completed", "last_enter_ns", "sure")
+        .sort("group", "rank")
+    )

@@ -1,0 +1,106 @@
+"""From a finding to a verdict: how sure, who is held up, and what was not looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze.case import Case
+from roundk.analyze.finding import Finding
+from roundk.analyze.names import Cause, Confidence, Detail, Structure
+from roundk.analyze.phrases import ranks_text
+from roundk.analyze.verdict import Coverage, GroupRef, Verdict, Victims
+
+_LEVELS: Final = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
+_OPEN_ROUND: Final = frozenset(
+    {Structure.ALL_ENTERED_NONE_COMPLETED, Structure.PARTIAL_COMPLETION, Structure.STUCK_IN_INIT}
+)
+_QUIET: Final = frozenset({Structure.HEALTHY, Structure.IN_PROGRESS})
+
+
+def verdict(case: Case, finding: Finding) -> Verdict:
+    """The verdict that a finding amounts to."""
+    quiet = finding.structure in _QUIET
+    contradictions = (*finding.contradictions, *(() if quiet else finding.doubts))
+    sure = _confidence(finding)
+    reason = finding.reason
+    cause_sure = Confidence.NONE if reason is None else reason.confidence
+    if cause_sure is not Confidence.NONE and _LEVELS.index(cause_sure) < _LEVELS.index(sure):
+        cause_sure = sure  # No cause is surer than the place it explains.
+    return Verdict(
+        structure=finding.structure,
+        detail=finding.detail,
+        structure_confidence=sure,
+        cause=None if quiet else (reason.cause if reason is not None else Cause.UNDETERMINED),
+        cause_confidence=cause_sure,
+        culprit_ranks=finding.culprits,
+        culprit_hosts=_hosts(case, finding.culprits),
+        group=_group(case, finding.group),
+        seq=finding.seq,
+        op=finding.op,
+        onset_ns=finding.onset_ns,
+        waiting_ranks=finding.waiting,
+        victims=Victims(len(finding.victim_ranks), len(finding.victim_groups), _hosts(case, finding.victim_ranks)),
+        summary=finding.summary,
+        occurrences=finding.occurrences,
+        evidence=finding.evidence,
+        contradictions=contradictions,
+        not_checked=(*case.trace.notes, *finding.not_checked, *(() if quiet else _not_checked(case, finding))),
+        next_steps=finding.next_steps,
+    )
+
+
+def coverage(case: Case) -> Coverage:
+    """What the analysis had before it."""
+    by_data = {row["data"]: row["rank"] for row in case.trace.ranks.group_by("data").agg("rank").iter_rows(named=True)}
+    seen = [rank for data in ("present", "truncated") for rank in by_data.get(data, [])]
+    return Coverage(
+        world_size=case.trace.world_size,
+        ranks_seen=len(seen),
+        ranks_missing=tuple(sorted(by_data.get("missing", []))),
+        ranks_empty=tuple(sorted(by_data.get("empty", []))),
+        truncated=tuple(sorted({*case.trace.truncated, *by_data.get("truncated", [])})),
+        unreadable=case.trace.unreadable,
+        clock_error_ns=case.trace.clock_error_ns,
+        sources=dict(case.trace.sources),
+    )
+
+
+def _confidence(finding: Finding) -> Confidence:
+    if finding.structure is Structure.INSUFFICIENT_EVIDENCE:
+        return Confidence.LOW
+    return _LEVELS[min(len(finding.doubts) + len(finding.contradictions), len(_LEVELS) - 1)]
+
+
+def _hosts(case: Case, ranks: tuple[int, ...]) -> tuple[str, ...]:
+    hosts = {case.endings[rank].host for rank in ranks if rank in case.endings}
+    return tuple(sorted(host for host in hosts if host))
+
+
+def _group(case: Case, key: int | None) -> GroupRef | None:
+    if key is None or key not in case.groups:
+        return None
+    group = case.groups[key]
+    return GroupRef(group.name, group.desc, len(group.ranks))
+
+
+def _without_stack(case: Case, finding: Finding) -> str:
+    """Whose stack would have told more, in words; empty where none is missed."""
+    if finding.detail in (Detail.IDLE, Detail.SILENT):
+        return ranks_text(finding.culprits)
+    nobody = not finding.culprits and finding.structure in _OPEN_ROUND
+    return "the ranks" if nobody and case.trace.stacks.is_empty() else ""
+
+
+def _not_checked(case: Case, finding: Finding) -> list[str]:
+    missed = ["The network was not looked at: this run has no link counters."]
+    unseen = _without_stack(case, finding)
+    if unseen:
+        missed.append(f"What {unseen} did outside of calls is not known: no Python stack was taken there and then.")
+    if any("nccl" in group.backend for group in case.groups.values()):
+        missed.append("Whether the GPUs worked was not looked at.")
+    hosts = case.trace.ranks.filter(pl.col("host").is_not_null())["host"].n_unique()
+    if hosts > 1 and case.trace.clock_error_ns is None:
+        missed.append(f"The clocks of the {hosts} hosts were not compared: times across hosts may be off.")
+    return missed

@@ -1,0 +1,69 @@
+"""Run directories of our own recorder."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze.trace import Trace, Unreadable, frame
+from roundk.tracer import reader
+
+DEPTH: Final = 2
+"""How many levels below the named directory a run is looked for."""
+
+UP: Final = 2
+"""How many levels above a named file or directory a run is looked for: RUN/HOST/FILE."""
+
+
+def find(path: pathlib.Path) -> list[pathlib.Path]:
+    """The run directories that a path stands for: itself, one that it lies in, or those below it."""
+    here = path.resolve()
+    for candidate in (here, *list(here.parents)[:UP]):
+        if candidate.is_dir() and reader.is_run(candidate):
+            return [path if candidate == here else candidate]
+    level = [path] if path.is_dir() else []
+    for _ in range(DEPTH):
+        level = sorted(child for parent in level for child in parent.iterdir() if child.is_dir())
+        runs = [child for child in level if reader.is_run(child)]
+        if runs:
+            return runs
+    return []
+
+
+def load(path: pathlib.Path, named: pathlib.Path) -> Trace:
+    """Read a run directory.
+
+    Args:
+        path: The run directory.
+        named: What the user named: paths in the report are relative to it where it holds the run.
+
+    Raises:
+        RunError: Nothing in it can be read.
+    """
+    run = reader.read_run(path)
+    below = path.relative_to(named).as_posix() + "/" if path != named and path.is_relative_to(named) else ""
+    source = pl.lit(below) + pl.col("source")
+    ranks = frame(run.ranks).with_columns(source=source)
+    hosts = ranks.filter(pl.col("host").is_not_null())["host"].n_unique()
+    return Trace(
+        root=named if below else path,
+        calls=frame(run.calls),
+        groups=frame(run.groups),
+        ranks=ranks,
+        sites=frame(run.sites),
+        facts=frame(run.facts).with_columns(source=source),
+        stacks=frame(run.stacks).with_columns(source=source),
+        world_size=run.world_size,
+        command=run.command,
+        started_ns=run.started_ns,
+        ended_ns=run.ended_ns,
+        exit_code=run.exit_code,
+        last_alive_ns=run.last_alive_ns,
+        clock_error_ns=0 if hosts == 1 else None,
+        unreadable=tuple(Unreadable(below + problem.path, problem.why) for problem in run.unreadable),
+        truncated=run.truncated,
+        notes=run.notes,
+        sources={"run_directory": 1},
+    )

@@ -1,0 +1,263 @@
+"""Which rank never entered the round that others wait in?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from roundk.analyze import cause
+from roundk.analyze.case import LATE_FLOOR_NS, Case
+from roundk.analyze.control import DESTROY, INIT
+from roundk.analyze.endings import How
+from roundk.analyze.finding import Evidence, Finding, Reason
+from roundk.analyze.names import Cause, Confidence, Detail, Structure
+from roundk.analyze.phrases import capital, duration, ranks_text, verb
+from roundk.analyze.structure import blame, seen
+from roundk.analyze.waitfor import StuckRound, WaitFor
+
+_WENT_FIRST: Final = frozenset({Detail.DEAD, Detail.STOPPED})
+_LIVING: Final = frozenset({Detail.IDLE, Detail.BUSY})
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A rank that others wait for and that waits for nobody."""
+
+    rank: int
+    detail: Detail
+    reason: Reason
+    round: StuckRound
+    waiting: tuple[int, ...]
+    absent_ns: int
+
+
+def missing(case: Case, graph: WaitFor) -> list[Finding]:
+    """Ranks at the root of the waiting, those with the same structure and cause together, by onset."""
+    suspects = _guilty(case, [_suspect(case, graph, rank) for rank in graph.absent])
+    together: dict[tuple[Detail, Cause], list[Suspect]] = {}
+    for suspect in suspects:
+        together.setdefault((suspect.detail, suspect.reason.cause), []).append(suspect)
+    findings = [_finding(case, graph, members) for members in together.values()]
+    return sorted(findings, key=lambda f: (f.detail not in _WENT_FIRST, f.onset_ns or 0))
+
+
+def _suspect(case: Case, graph: WaitFor, rank: int) -> Suspect:
+    rounds = graph.lacking([rank])
+    # A round that also lacks victims began to wait by chance before or after the one that made them victims.
+    roots = set(graph.absent)
+    first = min(rounds, key=lambda r: (not roots.issuperset(r.missing), r.onset_ns, r.group, r.seq))
+    waiting = tuple(sorted({r for stuck in rounds for r in stuck.inside}))
+    detail, reason = _state(case, rank, first, waiting)
+    alive = [case.endings[r].last_alive_ns or 0 for r in waiting if r in case.endings]
+    until = case.gave_up_ns or max(alive, default=0) or case.last_alive_ns
+    return Suspect(
+        rank=rank,
+        detail=detail,
+        reason=reason,
+        round=first,
+        waiting=waiting,
+        absent_ns=max(until - first.onset_ns, 0),
+    )
+
+
+def _state(case: Case, rank: int, stuck: StuckRound, waiting: tuple[int, ...]) -> tuple[Detail, Reason]:
+    """What an absent rank was doing, and why."""
+    detail = blame.detail_of(case, rank, waiting)
+    if detail not in (Detail.IDLE, Detail.SILENT):
+        return detail, cause.reason(case, rank, detail)
+    if _went_on_to_destroy(case, rank):
+        because = f"it had gone on to {DESTROY}"
+        return Detail.EXITED_EARLY, Reason(Cause.CODE_DIVERGENCE, Confidence.MEDIUM, because)
+    at_work = seen.at_work(case, rank, stuck)
+    return (detail, cause.UNDETERMINED) if at_work is None else (Detail.BUSY, at_work)
+
+
+def _went_on_to_destroy(case: Case, rank: int) -> bool:
+    """Its last call, before anybody gave up, destroys groups: it does not mean to make another."""
+    newest = case.calls.filter(pl.col("rank") == rank).tail(1)
+    if newest.is_empty() or newest["op"][0] != DESTROY:
+        return False
+    return case.gave_up_ns is None or int(newest["enter_ns"][0]) < case.gave_up_ns
+
+
+def _guilty(case: Case, suspects: list[Suspect]) -> list[Suspect]:
+    """Leave out those who were only about to come when the job ended for another reason."""
+    first = [s for s in suspects if s.detail in _WENT_FIRST]
+    # Beside a rank that ended by itself, one that was sent a SIGTERM was sent it because of that.
+    unasked = [s for s in first if not case.endings[s.rank].from_outside]
+    first = unasked or first
+    late = [s for s in suspects if s not in first]
+    if first:
+        began = min(_began_ns(case, s) for s in first)
+        return first + [s for s in late if began - s.round.onset_ns > case.usual_lateness_ns(s.round.group)]
+    if case.gave_up_ns is not None or case.alive:
+        # Others that fail within a moment failed for a reason of their own.
+        return [s for s in late if s.absent_ns >= LATE_FLOOR_NS or s.detail not in _LIVING]
+    return [
+        s
+        for s in late
+        if s.detail in (Detail.EXITED_EARLY, Detail.SILENT) or s.absent_ns > case.usual_lateness_ns(s.round.group)
+    ]
+
+
+def _began_ns(case: Case, suspect: Suspect) -> int:
+    """When the end or stop of a suspect that went first took place."""
+    ending = case.endings[suspect.rank]
+    times = [t for t in (ending.at_ns, ending.stopped_ns, ending.last_alive_ns) if t is not None]
+    return min(times, default=suspect.round.onset_ns)
+
+
+def _finding(case: Case, graph: WaitFor, suspects: list[Suspect]) -> Finding:
+    lead = min(suspects, key=lambda s: (s.round.onset_ns, s.rank))
+    culprits = tuple(sorted(s.rank for s in suspects))
+    victims, victim_groups = graph.victims(culprits)
+    structure = Structure.STUCK_IN_INIT if lead.round.op == INIT else Structure.RANK_NOT_ENTERED
+    confirmed, against = seen.waiting(case, lead.round)
+    if lead.round.pair is not None and lead.detail is Detail.EXITED_EARLY:
+        structure = Structure.P2P_UNPAIRED
+    return Finding(
+        structure=structure,
+        detail=None if structure is Structure.P2P_UNPAIRED else lead.detail,
+        summary=_summary(case, lead, culprits),
+        culprits=culprits,
+        group=lead.round.group,
+        seq=lead.round.seq,
+        op=lead.round.op,
+        onset_ns=lead.round.onset_ns,
+        waiting=lead.waiting,
+        victim_ranks=victims,
+        victim_groups=victim_groups,
+        reason=lead.reason,
+        doubts=_doubts(case, lead, suspects),
+        evidence=(*_evidence(case, lead, suspects), *confirmed),
+        contradictions=against,
+        next_steps=_next_steps(lead),
+    )
+
+
+def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
+    stuck = lead.round
+    where = case.round_text(stuck.group, stuck.seq, stuck.op, stuck.site)
+    if stuck.pair is not None:
+        answer = "recv" if stuck.op == "send" else "send"
+        where = f"the {answer} that answers {stuck.op} #{stuck.seq} of rank {stuck.inside[0]}"
+    why = {
+        Detail.IDLE: verb(culprits, "it was alive and in no call", "they were alive and in no call"),
+        Detail.SILENT: _silence(case, culprits),
+    }.get(lead.detail, lead.reason.because)
+    if len(culprits) > 1 and lead.detail not in (Detail.IDLE, Detail.SILENT):
+        why = f"rank {lead.rank} {lead.reason.because.removeprefix('it ')}".replace("its process", "(process)")
+    if all(stuck.pair is None and case.call(stuck.group, stuck.seq, rank) is not None for rank in culprits):
+        place = f"entered {where} only after {verb(culprits, 'its', 'their')} peers had given up"
+    else:
+        place = f"never entered {where}"
+    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}"
+    return f"{capital(ranks_text(culprits))} {place}: {why}; {waited}."
+
+
+def _silence(case: Case, ranks: tuple[int, ...]) -> str:
+    """What is known of ranks that show no sign of life of their own."""
+    endings = [case.endings[rank] for rank in ranks if rank in case.endings]
+    if len(endings) == len(ranks) and all(e.how is How.SIGNAL and e.last_alive_ns is None for e in endings):
+        return f"{verb(ranks, 'it', 'they')} recorded nothing and {endings[0].text}, but only after that"
+    return verb(ranks, "it gave no sign of life", "they gave no sign of life")
+
+
+def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ...]:
+    doubts: list[str] = []
+    culprits = {s.rank for s in suspects}
+    silent = [r for r in case.member_ranks(lead.round.group) if r not in culprits and _no_data(case, r)]
+    if silent:
+        doubts.append(f"nothing is recorded of {ranks_text(silent)}")
+    if lead.round.unsure:
+        doubts.append(f"the recording of {ranks_text(lead.round.unsure)} stops early: it may have entered unseen")
+    if lead.detail is Detail.SILENT:
+        doubts.append(f"nothing tells what {ranks_text(sorted(culprits))} did")
+    proven = case.gave_up_ns is not None or lead.detail in (*_WENT_FIRST, Detail.EXITED_EARLY)
+    if not proven and lead.absent_ns < case.stall_ns:
+        doubts.append(f"the round was seen open for only {duration(lead.absent_ns)}")
+    return tuple(doubts)
+
+
+def _no_data(case: Case, rank: int) -> bool:
+    ending = case.endings.get(rank)
+    return ending is None or ending.data in ("missing", "empty")
+
+
+def _evidence(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[Evidence, ...]:
+    found: list[Evidence] = []
+    for suspect in suspects[:4]:
+        found.extend(suspect.reason.evidence)
+        found.append(last_call(case, suspect.rank))
+        found.extend(_life(case, suspect))
+    found.extend(waiting_evidence(case, lead.round))
+    return tuple(found)
+
+
+def last_call(case: Case, rank: int) -> Evidence:
+    """The last thing that the recording shows of a rank."""
+    source = case.source(rank)
+    rows = case.calls.filter(pl.col("rank") == rank).tail(1)
+    if rows.is_empty():
+        return Evidence(f"rank {rank} made no recorded call", source, rank, None)
+    row = rows.row(0, named=True)
+    how = "" if row["outcome"] == "completed" else f", {row['outcome'].replace('_', ' ')}"
+    return Evidence(f"last call of rank {rank}: {call_text(case, row)}{how}", source, rank, row["enter_ns"])
+
+
+def call_text(case: Case, row: dict[str, Any]) -> str:
+    """A call in a few words: `all_reduce #5 (train.py:42)`."""
+    return f"{row['op']} #{row['seq']}{case.at_site(row['site'])}"
+
+
+def _life(case: Case, suspect: Suspect) -> list[Evidence]:
+    """Signs of life after the onset: what tells an idle rank from a dead one."""
+    ending = case.endings.get(suspect.rank)
+    if ending is None or suspect.detail not in (*_LIVING, Detail.SILENT):
+        return []
+    found: list[Evidence] = []
+    if ending.last_alive_ns is not None:
+        after = ending.last_alive_ns - suspect.round.onset_ns
+        when = f"{duration(after)} after" if after >= 0 else f"{duration(-after)} before"
+        what = f"last sign of life of rank {suspect.rank}: {when} the first member began to wait"
+        found.append(Evidence(what, ending.source, suspect.rank, ending.last_alive_ns))
+    if ending.how not in (How.UNKNOWN, How.CLEAN):
+        late = f"rank {suspect.rank} {ending.text}, but only after the others had waited"
+        found.append(Evidence(late, ending.source, suspect.rank, ending.seen_ns or ending.at_ns))
+    return found
+
+
+def waiting_evidence(case: Case, stuck: StuckRound) -> list[Evidence]:
+    """Who entered the round, and how the first of them to give up did."""
+    found: list[Evidence] = []
+    first = stuck.inside[0] if stuck.pair is not None else _first_inside(case, stuck)
+    what = f"{ranks_text(stuck.entered)} entered {stuck.op} #{stuck.seq}, rank {first} first"
+    found.append(Evidence(what, case.source(first), first, stuck.onset_ns))
+    failed = case.blocked.filter(pl.col("outcome") == "failed").sort("end_ns", "rank").head(1)
+    for row in failed.iter_rows(named=True):
+        after = duration(row["end_ns"] - row["enter_ns"])
+        text = f"first to give up: rank {row['rank']} after {after} in {call_text(case, row)}"
+        found.append(Evidence(text, case.source(row["rank"]), row["rank"], row["end_ns"]))
+    return found
+
+
+def _first_inside(case: Case, stuck: StuckRound) -> int:
+    first = case.round_calls(stuck.group, stuck.seq).sort("enter_ns", "rank")["rank"]
+    return int(first[0])
+
+
+def _next_steps(lead: Suspect) -> tuple[str, ...]:
+    rank = lead.rank
+    return {
+        Detail.IDLE: (
+            f"look at what rank {rank} does between its last call and this one: data loading, a save, a lock",
+            f"while it hangs: py-spy dump --pid on the process of rank {rank}",
+        ),
+        Detail.BUSY: (f"look at what rank {rank} does there that its peers do not, or not for so long",),
+        Detail.DEAD: (f"read the log of rank {rank} around its end; the errors of other ranks are echoes",),
+        Detail.STOPPED: (f"find who stopped the process of rank {rank} (SIGSTOP, a debugger, a frozen container)",),
+        Detail.EXITED_EARLY: (f"compare how many iterations rank {rank} and its peers make: uneven data, a `break`",),
+        Detail.SILENT: (f"look for the process and the host of rank {rank}: nothing here says what became of it",),
+    }.get(lead.detail, ())

@@ -1,0 +1,172 @@
+"""Nothing points at a rank: the run is healthy, under way, was ended from outside, or says too little."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze import cause
+from roundk.analyze.case import Case
+from roundk.analyze.endings import Ending, How
+from roundk.analyze.finding import Evidence, Finding, Reason
+from roundk.analyze.names import Cause, Confidence, Structure
+from roundk.analyze.phrases import NS_PER_S, capital, duration, ranks_text, verb
+from roundk.analyze.structure.missing import last_call
+
+TOGETHER_NS: Final = NS_PER_S
+"""Signs of life that end within a second of each other were ended by one hand."""
+
+
+def under_way(case: Case) -> bool:
+    """The job is alive, nothing of it failed or ended, and no open call is old enough to count as stuck."""
+    if not case.alive or case.gave_up_ns is not None or any(e.how is not How.UNKNOWN for e in case.endings.values()):
+        return False
+    oldest = case.blocked["enter_ns"].min()
+    return not isinstance(oldest, int) or case.last_alive_ns - oldest < case.stall_ns
+
+
+def in_progress(case: Case) -> Finding:
+    """A living job with nothing stuck."""
+    count = case.blocked.select("group", "seq").unique().height
+    return Finding(
+        structure=Structure.IN_PROGRESS,
+        summary=f"The job is running: {_rounds_text(case)}, {count} open for less than {duration(case.stall_ns)}.",
+        next_steps=("analyze again after a while if it makes no progress",),
+    )
+
+
+def at_rest(case: Case) -> Finding:
+    """No call is open or failed for good."""
+    if case.in_order:
+        return healthy(case)
+    if case.alive and not any(e.how not in (How.UNKNOWN, How.CLEAN) for e in case.endings.values()):
+        return in_progress(case)
+    return unexplained(case)
+
+
+def healthy(case: Case) -> Finding:
+    """The job ended in order."""
+    caught = case.blocked.height
+    return Finding(
+        structure=Structure.HEALTHY,
+        summary=f"Nothing is wrong: {_rounds_text(case)}, and the job ended in order.",
+        contradictions=(f"{caught} calls failed or never ended, and the program went on without them",)
+        if caught
+        else (),
+    )
+
+
+def unexplained(case: Case) -> Finding:
+    """Something went wrong, and no round tells what: the first error of a rank's own, or the end from outside."""
+    errors = [e for e in case.endings.values() if e.how not in (How.UNKNOWN, How.CLEAN) and not e.from_outside]
+    if _killed_together(case, errors):
+        return _killed(case)
+    if errors:
+        return _error(case, errors)
+    if any(e.from_outside for e in case.endings.values()):
+        return _killed(case)
+    return _nothing(case)
+
+
+def _killed_together(case: Case, errors: list[Ending]) -> bool:
+    """Every rank was ended by one and the same signal, within a second."""
+    if len(case.endings) < 2 or len(errors) != len(case.endings) or any(e.how is not How.SIGNAL for e in errors):
+        return False
+    alive = [e.last_alive_ns for e in errors if e.last_alive_ns is not None]
+    return len({e.signal for e in errors}) == 1 and len(alive) == len(errors) and max(alive) - min(alive) <= TOGETHER_NS
+
+
+def _killed(case: Case) -> Finding:
+    ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
+    ways = ", ".join(sorted({e.text for e in ends}))
+    evidence = tuple(Evidence(f"rank {e.rank} {e.text}", e.source, e.rank, e.seen_ns or e.at_ns) for e in ends[:8])
+    return Finding(
+        structure=Structure.INSUFFICIENT_EVIDENCE,
+        summary=f"The whole job was ended from outside ({ways}), and no round had been open for longer than usual: "
+        "nothing recorded says that a rank was at fault.",
+        reason=Reason(Cause.PROCESS_KILLED, Confidence.MEDIUM, "", evidence),
+        evidence=evidence,
+        next_steps=(
+            "ask the scheduler's and the kernel's log who ended the job: time limit, out of memory, an operator",
+        ),
+    )
+
+
+def _error(case: Case, errors: list[Ending]) -> Finding:
+    waiting = set(case.blocked["rank"].to_list())
+    first = min(errors, key=lambda e: (e.at_ns is None, e.at_ns or 0, e.rank))
+    echo = first.rank in case.failed_ranks
+    why = cause.ended(case, first)
+    outside = first.rank not in waiting and not _blind(case, first.rank)
+    tail = ", in a call that its peers did not break" if echo else ", outside any call" if outside else ""
+    return Finding(
+        structure=Structure.ERROR_REPORTED,
+        summary=f"The first error is that of rank {first.rank}: it {first.text}{tail}; no round tells more.",
+        culprits=() if echo else (first.rank,),
+        victim_ranks=(first.rank,) if echo else (),
+        onset_ns=first.at_ns,
+        reason=Reason(Cause.UNDETERMINED, Confidence.NONE) if echo else why,
+        doubts=("no round shows who waited for whom", *_soon_after(first, errors)),
+        evidence=(*why.evidence, last_call(case, first.rank)),
+        next_steps=(f"read the log of rank {first.rank} around its end",),
+    )
+
+
+def _blind(case: Case, rank: int) -> bool:
+    """The recording of a rank stops before its end, in some group."""
+    return not case.frontier.filter(pl.col("rank") == rank, ~pl.col("sure")).is_empty()
+
+
+def _soon_after(first: Ending, errors: list[Ending]) -> tuple[str, ...]:
+    """Other errors so close to the first that their order may be chance."""
+    began = first.at_ns or 0
+    close = [e.rank for e in errors if e is not first and (e.at_ns or 0) - began <= TOGETHER_NS]
+    return (f"{ranks_text(close)} ended within a second of it",) if close else ()
+
+
+def _nothing(case: Case) -> Finding:
+    open_calls = case.blocked.height
+    what = f"{open_calls} calls are open" if open_calls else "no call is open"
+    unsure = [e.rank for e in case.endings.values() if _blind(case, e.rank)]
+    if unsure:
+        what += f", the recording of {ranks_text(unsure)} stops early"
+    silent = [e.rank for e in case.endings.values() if e.data in ("missing", "empty")]
+    extra = f"; nothing is recorded of {ranks_text(silent)}" if silent else ""
+    exit_text = "" if case.trace.exit_code is None else f", the command exited with code {case.trace.exit_code}"
+    return Finding(
+        structure=Structure.INSUFFICIENT_EVIDENCE,
+        summary=f"What is recorded does not say what went wrong: {_rounds_text(case)}, {what}{exit_text}{extra}.",
+        reason=cause.UNDETERMINED,
+        evidence=tuple(last_call(case, e.rank) for e in list(case.endings.values())[:4]),
+        next_steps=("keep the job's own output: an error outside torch.distributed is only seen there",),
+    )
+
+
+def no_calls(case: Case) -> Finding:
+    """Not one call was recorded."""
+    errors = [e for e in case.endings.values() if e.how not in (How.UNKNOWN, How.CLEAN) and not e.from_outside]
+    if errors:
+        return _error(case, errors)
+    seen = [e.rank for e in case.endings.values() if e.data in ("present", "truncated")]
+    who = f"{ranks_text(seen)} {verb(seen, 'has', 'have')}" if seen else "there are"
+    if case.alive:
+        return in_progress(case)
+    return Finding(
+        structure=Structure.INSUFFICIENT_EVIDENCE,
+        summary=f"{capital(who)} no recorded torch.distributed call.",
+        reason=cause.UNDETERMINED,
+        next_steps=(
+            "check that the command makes torch.distributed calls",
+            "check that the recorder was on in its ranks: `python -I` and an emptied environment keep it out",
+        ),
+    )
+
+
+def _rounds_text(case: Case) -> str:
+    rounds = case.ordinary_rounds
+    if rounds.is_empty():
+        return "no collective was called"
+    whole = rounds.filter(pl.col("completed") == pl.col("size")).height
+    groups = rounds["group"].n_unique()
+    return f"{rounds.height} rounds in {groups} group{'s' if groups != 1 else ''}, {whole} seen complete"

@@ -1,0 +1,169 @@
+"""Is one rank late for round after round, so that the others spend their time waiting for it?
+
+In a round that completes, the straggler is the last to enter, and it spends the least time inside: the second needs no
+common clock, so a host whose clock is ahead is not taken for a slow one. A rank that was held up in another group's
+round is not the straggler: only time that it spent outside of calls counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze.case import Case
+from roundk.analyze.cause import UNDETERMINED
+from roundk.analyze.finding import Evidence, Finding, Occurrence
+from roundk.analyze.names import Structure
+from roundk.analyze.phrases import NS_PER_MS, capital, duration, ranks_text
+
+LATE_NS: Final = 50 * NS_PER_MS
+"""Least lateness that counts: above what an oversubscribed scheduler adds to a wake-up now and then."""
+
+LATE_TIMES: Final = 5
+"""Least lateness in multiples of the usual spread of the others."""
+
+START_ROUNDS: Final = 2
+"""First rounds of a group, in which members come from different amounts of start-up work."""
+
+SHARE: Final = 0.8
+"""Share of all lateness that one rank must cause to be called the straggler."""
+
+LOST_SHARE: Final = 0.1
+"""Share of the observed time that must be lost for the run to be called slow."""
+
+MIN_ROUNDS: Final = 3
+"""Late rounds that make a habit; in a shorter run, two that are more than half of its rounds."""
+
+PAUSE_NS: Final = 200 * NS_PER_MS
+"""Least lateness of a single pause worth a verdict beside that on a stuck run."""
+
+PAUSE_TIMES: Final = 10
+"""The same in multiples of the usual spread of the others."""
+
+
+def habitual(case: Case) -> list[Finding]:
+    """The rank that makes a run slow by being late again and again."""
+    rounds = _judged(case)
+    late = _late(rounds, LATE_NS, LATE_TIMES)
+    if late.is_empty():
+        return []
+    lost = (
+        late.group_by("last_rank")
+        .agg(lost=pl.col("late_ns").sum(), rounds=pl.len())
+        .sort("lost", "last_rank", descending=[True, False])
+    )
+    rank, rank_lost, count = lost.row(0)
+    many = count >= MIN_ROUNDS or (count > 1 and 2 * count > rounds.height)
+    span = _span_ns(rounds)
+    if rank_lost < SHARE * sum(lost["lost"].to_list()) or rank_lost < LOST_SHARE * span or not many:
+        return []
+    return [_finding(case, late.filter(pl.col("last_rank") == rank), span)]
+
+
+def pauses(case: Case, known: set[int]) -> list[Finding]:
+    """Ranks that held everybody up before a run got stuck for another reason.
+
+    Args:
+        case: A stuck case.
+        known: Ranks that a verdict already names.
+    """
+    late = _late(_judged(case), PAUSE_NS, PAUSE_TIMES).filter(
+        ~pl.col("last_rank").is_in(sorted(known)), 4 * pl.col("others_skew_ns") <= pl.col("late_ns")
+    )
+    ranks = (
+        late.group_by("last_rank").agg(lost=pl.col("late_ns").sum()).sort("lost", "last_rank", descending=[True, False])
+    )
+    span = _span_ns(_judged(case))
+    return [_finding(case, late.filter(pl.col("last_rank") == rank), span) for rank in ranks["last_rank"].head(1)]
+
+
+def _judged(case: Case) -> pl.DataFrame:
+    """Complete rounds after the start-up, with the usual spread of the others and whose own the lateness is.
+
+    Columns added to those of `rounds.rounds`:
+        late_ns (int64): How long the last member kept the last but one waiting.
+        usual_ns (float64): Median spread of the other members in this group.
+        own_ns (int64, nullable): Time that the last member spent outside of calls before it entered.
+    """
+    outside = _outside(case)
+    return (
+        case.ordinary_rounds.filter(
+            pl.col("completed") == pl.col("size"), pl.col("size") > 1, pl.col("seq") > START_ROUNDS, ~pl.col("differs")
+        )
+        .with_columns(
+            late_ns=pl.col("last_enter_ns") - pl.col("second_last_enter_ns"),
+            usual_ns=pl.col("others_skew_ns").median().over("group"),
+        )
+        .join(outside, left_on=["group", "seq", "last_rank"], right_on=["group", "seq", "rank"], how="left")
+    )
+
+
+def _outside(case: Case) -> pl.DataFrame:
+    """How long each rank had been outside of calls when it entered one."""
+    ended = pl.col("end_ns").shift(1)
+    entered = pl.col("enter_ns").shift(1)
+    # A call that is still under way when the next one is entered was asynchronous and held nobody up.
+    free = pl.when(ended <= pl.col("enter_ns")).then(ended).otherwise(entered)
+    return (
+        case.calls.select("rank", "group", "seq", "p2p", "enter_ns", "end_ns")
+        .with_columns(own_ns=pl.when(pl.col("rank") == pl.col("rank").shift(1)).then(pl.col("enter_ns") - free))
+        .filter(~pl.col("p2p"))
+        .select("rank", "group", "seq", "own_ns")
+    )
+
+
+def _late(judged: pl.DataFrame, least_ns: int, times: int) -> pl.DataFrame:
+    return judged.filter(
+        pl.col("late_ns") >= least_ns,
+        pl.col("late_ns") >= times * pl.col("usual_ns"),
+        2 * (pl.col("others_inside_ns") - pl.col("last_inside_ns")) >= pl.col("late_ns"),
+        pl.col("own_ns").is_null() | (2 * pl.col("own_ns") >= pl.col("late_ns")),
+    ).sort("last_enter_ns")
+
+
+def _span_ns(rounds: pl.DataFrame) -> int:
+    first, last = rounds["first_enter_ns"].min(), rounds["last_enter_ns"].max()
+    return last - first if isinstance(first, int) and isinstance(last, int) else 0
+
+
+def _finding(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
+    rows = list(late.iter_rows(named=True))
+    first, rank = rows[0], int(rows[0]["last_rank"])
+    lost = sum(row["late_ns"] for row in rows)
+    others = tuple(r for r in case.member_ranks(first["group"]) if r != rank)
+    call = case.call(first["group"], first["seq"], rank)
+    op = None if call is None else str(call["op"])
+    times = f"in {len(rows)} rounds" if len(rows) > 1 else "once"
+    where = case.round_text(first["group"], first["seq"], op or "call", None if call is None else call["site"])
+    share = f" ({100 * lost / span_ns:.0f} % of {duration(span_ns)})" if span_ns else ""
+    evidence = [
+        Evidence(
+            f"#{row['seq']}: rank {rank} came {duration(row['late_ns'])} after the last of the others, who lay within "
+            f"{duration(row['others_skew_ns'])}",
+            case.source(rank),
+            rank,
+            row["last_enter_ns"],
+        )
+        for row in rows[:5]
+    ]
+    return Finding(
+        structure=Structure.STRAGGLER,
+        summary=f"{capital(ranks_text([rank]))} is late {times}, first for {where}: {ranks_text(others)} lost "
+        f"{duration(lost)}{share} waiting for it.",
+        culprits=(rank,),
+        group=first["group"],
+        seq=first["seq"],
+        op=op,
+        onset_ns=first["first_enter_ns"],
+        waiting=others,
+        victim_ranks=others,
+        victim_groups=tuple(sorted({row["group"] for row in rows})),
+        reason=UNDETERMINED,
+        doubts=() if len(rows) >= MIN_ROUNDS else ("seen in so few rounds that it may be chance",),
+        evidence=tuple(evidence),
+        next_steps=(
+            f"look at what rank {rank} does before it enters: data loading, garbage collection, a slower core",
+        ),
+        occurrences=tuple(Occurrence(rank, row["seq"], row["last_enter_ns"]) for row in rows[:64]),
+    )
