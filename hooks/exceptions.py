@@ -14,7 +14,7 @@ import traceback
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe, importhook
+from roundk.hooks import failsafe, importhook, sites
 from roundk.tracer import rundir
 
 if TYPE_CHECKING:
@@ -118,13 +118,10 @@ def _hook_spawned(notes: _Notes) -> None:
 
 
 def _describe(value: BaseException) -> dict[str, Any]:
-    import torch
-
-    torch_folder = os.path.dirname(torch.__file__)
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    foreign = sites.foreign_folders()
     raised = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(value.__traceback__)]
-    frames = [frame for frame in raised if not frame[0].startswith(ours)]
-    users = [frame for frame in frames if not frame[0].startswith((torch_folder, "<frozen "))] or frames
+    frames = [frame for frame in raised if not frame[0].startswith(foreign[1:3])]  # ours
+    users = [frame for frame in frames if sites.is_users_file(frame[0], foreign)] or frames
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return {

@@ -32,7 +32,8 @@ _MOST_FRAMES = 64
 """Frames kept of a full stack."""
 
 
-def _foreign_folders() -> tuple[str, ...]:
+def foreign_folders() -> tuple[str, ...]:
+    """Folders of torch, of roundk (as imported, and where links lead), and of the standard library."""
     import torch
 
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,8 +41,8 @@ def _foreign_folders() -> tuple[str, ...]:
     return (os.path.dirname(torch.__file__), here, real, os.path.dirname(contextlib.__file__), "<frozen ")
 
 
-def _is_users(code: CodeType, foreign: tuple[str, ...]) -> bool:
-    file = code.co_filename
+def is_users_file(file: str, foreign: tuple[str, ...]) -> bool:
+    """Whether a frame in this file is the user's: not torch's, ours or the standard library's."""
     compiled = os.environ.get(_COMPILED)
     if file.startswith(_TRACED) or (compiled and file.startswith(compiled)):
         return False
@@ -55,7 +56,7 @@ class Sites:
 
     def __init__(self, side: SideFile) -> None:
         self._side = side
-        self._foreign = _foreign_folders()
+        self._foreign = foreign_folders()
         self._users: dict[CodeType, bool] = {}
         self._ids: dict[tuple[CodeType, int], int] = {}
         self._places: dict[tuple[str, int, str], int] = {}
@@ -68,7 +69,7 @@ class Sites:
             code = frame.f_code
             is_users = users.get(code)
             if is_users is None:
-                is_users = users[code] = _is_users(code, self._foreign)
+                is_users = users[code] = is_users_file(code.co_filename, self._foreign)
             if is_users:
                 return self._ids.get((code, frame.f_lasti)) or self._new(frame)
             frame = frame.f_back

@@ -36,6 +36,7 @@ class Stacks:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - faulthandler writes to it for good
         self._term_s = term_s
         self._renew_at = 0.0
+        self._due = float("inf")
         self._timer = _Timer()
         if not faulthandler.is_enabled():
             faulthandler.enable(self._file)
@@ -51,7 +52,10 @@ class Stacks:
     def renew(self) -> None:
         """Start the timer anew, if a part of its term is over."""
         now = time.monotonic()
+        if now >= self._due:
+            self._mark("term")  # the timer may have fired: what it wrote stands between two marks
         if now >= self._renew_at:
+            self._due = now + self._term_s
             self._renew_at = now + self._term_s / _RENEWALS
             self._timer.start(self._term_s, self._file)
 

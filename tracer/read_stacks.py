@@ -24,16 +24,25 @@ def read(text: str, main_thread: int | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     mark: dict[str, Any] = {}
     trigger, what = "term", ""
+    threads: set[int] = set()
     for line in text.splitlines():
         if line.startswith("{"):
             mark = _mark(line)
             trigger, what = mark.get("kind", "term"), str(mark.get("why", ""))
+            threads.clear()
         elif line.startswith("Timeout ("):
             trigger, what = "timer", "the interpreter was not let go"
+            threads.clear()
         elif line.startswith("Fatal Python error: "):
             trigger, what = "fatal", line.removeprefix("Fatal Python error: ")
+            threads.clear()
         elif match := _THREAD.fullmatch(line):
-            rows.append(_row(mark, trigger, what, int(match[2], 16), main_thread))
+            thread = int(match[2], 16)
+            if thread in threads:  # the next dump, and a signal's: that has no headline
+                trigger, what = "term", ""
+                threads.clear()
+            threads.add(thread)
+            rows.append(_row(mark, trigger, what, thread, main_thread))
         elif rows and (match := _FRAME.fullmatch(line)):
             rows[-1]["frames"].append(f"{match[1]}:{match[2]} {match[3]}")
     return [row for row in rows if not any(_OURS.search(frame) for frame in row["frames"])]

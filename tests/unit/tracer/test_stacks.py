@@ -140,6 +140,35 @@ def test_a_forked_child_can_use_the_timer_itself(tmp_path):
     assert stacks_of(tmp_path, body)[0] == 0
 
 
+def test_a_sigterm_after_the_timer_is_no_dump_of_the_timer(tmp_path):
+    body = """
+    def holds():
+        ctypes.PyDLL(None).usleep(900_000)
+    stacks.renew()
+    holds()
+    def waits_for_the_end():
+        print(flush=True)
+        time.sleep(60)
+    waits_for_the_end()
+    """
+    code, rows = stacks_of(tmp_path, body, signal.SIGTERM)
+    assert code == -signal.SIGTERM
+    main = [(row["trigger"], user_frames(row, tmp_path)[0][0]) for row in rows if row["is_main"]]
+    assert main == [("timer", "holds"), ("term", "waits_for_the_end")]
+
+
+def test_a_late_renewal_closes_what_the_timer_wrote(tmp_path):
+    body = """
+    stacks.renew()
+    ctypes.PyDLL(None).usleep(900_000)
+    stacks.renew()
+    print(flush=True)
+    """
+    assert stacks_of(tmp_path, body)[0] == 0
+    text = (tmp_path / "rank.stacks").read_text()
+    assert text.index('"kind":"term"') < text.index("Timeout (") < text.rindex('"kind":"term"')
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"kind": "stall"', "Thread 0xzz (most recent call first):\n", "[]\n"])
 def test_a_cut_file_is_read_as_far_as_it_goes(text):
     assert read_stacks.read(text, None) == []
