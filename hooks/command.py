@@ -44,7 +44,7 @@ def command(
     """Run COMMAND with every torch.distributed call of its ranks recorded.
 
     Nothing in the job changes: same streams, signals and exit code. On several hosts, run it on each with the same
-    directory on a shared file system, or analyse the directories together.
+    directory on a shared file system, or copy the hosts' folders into one directory before they are analysed.
 
     Example: roundk run -- torchrun --nproc-per-node 8 train.py
     """

@@ -83,6 +83,14 @@ class DeviceTimes:
         self._watched.append(_Watched(call, None if work is not None else self._record(), work))
         while len(self._watched) > _MOST_WATCHED:
             self._give_up(self._watched.popleft())
+        if self._may_ask is False:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of all calls, and of those to come: nobody will ask for their times."""
+        self._may_ask = False
+        while self._watched:
+            self._give_up(self._watched.popleft())
 
     def ask(self) -> None:
         """Store the times of what has started or ended meanwhile."""
@@ -91,8 +99,7 @@ class DeviceTimes:
         if self._may_ask is None:
             self._may_ask = self._own_thread()
         if not self._may_ask:
-            while self._watched:
-                self._give_up(self._watched.popleft())
+            self.close()
             return
         for _ in range(len(self._watched)):
             entry = self._watched.popleft()

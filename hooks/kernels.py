@@ -84,7 +84,12 @@ def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None])
         boxed = None if raised or work_at == NO_WORK else result if work_at == ONLY_RESULT else result[work_at]
         records.returned(plan, call, None if boxed is None else unbox(boxed), raised)
 
-    return dynamo.untraced(failsafe.around(enter, operation._handle.redispatch_boxed, leave, key))
+    def interrupted(entered: tuple[Recorder, Call] | None) -> None:
+        records, call = entered or (recorder(), None)
+        if records is not None:
+            records.interrupted(call)
+
+    return dynamo.untraced(failsafe.around(enter, operation._handle.redispatch_boxed, leave, interrupted, key))
 
 
 def _note_reduce_op(method: str) -> None:

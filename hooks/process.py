@@ -12,6 +12,7 @@ from roundk.hooks.recorder import Recorder
 
 if TYPE_CHECKING:
     from roundk.hooks.config import Config
+    from roundk.hooks.stacks import Stacks
 
 
 class Process:
@@ -22,6 +23,9 @@ class Process:
         self.recorder: Recorder | None = None
         self.pending = works.Pending()
         self._lock = threading.Lock()
+        self._why_off = ""
+        self._of_parent: Recorder | None = None
+        self._forking: Stacks | None = None
 
     def open(self) -> Recorder | None:
         """The recorder, opened now if torch has a default group; None where it has none, or after an error of ours."""
@@ -37,8 +41,10 @@ class Process:
             if self.recorder is not None and self.recorder.rank != rank:
                 self.close()
             if self.recorder is None:
-                self.recorder = Recorder(self.config, rank, world_size, self.pending)
-                goodbye.arm(self.recorder.exit_file)
+                recorder = self.recorder = Recorder(self.config, rank, world_size, self.pending)
+                goodbye.arm(recorder.exit_file)
+                if failsafe.errors:  # its own thread failed before it was known here
+                    self.switch_off(self._why_off)
             return self.recorder
 
     def current(self) -> Recorder | None:
@@ -52,24 +58,35 @@ class Process:
 
     def switch_off(self, reason: str) -> None:
         """Stop recording after an error of ours."""
+        self._why_off = reason
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
-            recorder.note("off", why=reason)
-            if recorder.stacks is not None:
-                recorder.stacks.close()
+            recorder.switch_off(reason)
 
     def forked(self) -> None:
-        """In a forked child: the parent's files are the parent's, and its thread did not come along."""
+        """In a forked child: the parent's files are the parent's, and its thread did not come along.
+
+        The parent's recorder is kept as it is: to destroy its events would call a device that did not come along.
+        """
         recorder, self.recorder = self.recorder, None
-        self.pending.clear()
+        self._of_parent = recorder
+        self.pending.in_child()
         self._lock = threading.Lock()
         if recorder is not None and recorder.stacks is not None:
             recorder.stacks.in_child()
 
     def before_fork(self) -> None:
         """In the parent: leave nothing that a child must not have."""
-        if self.recorder is not None and self.recorder.stacks is not None:
-            self.recorder.stacks.before_fork()
+        stacks = self.recorder.stacks if self.recorder is not None else None
+        if stacks is not None:
+            stacks.before_fork()
+            self._forking = stacks
+
+    def after_fork(self) -> None:
+        """In the parent: go on."""
+        stacks, self._forking = self._forking, None
+        if stacks is not None:
+            stacks.after_fork()
 
     def close(self) -> None:
         """Stop recording in order."""
@@ -88,5 +105,9 @@ def install(config: Config) -> None:
     steps.install(process.stepped)
     exceptions.install(process)
     goodbye.install()
-    os.register_at_fork(before=failsafe.guard(process.before_fork), after_in_child=failsafe.guard(process.forked))
+    os.register_at_fork(
+        before=failsafe.guard(process.before_fork),
+        after_in_parent=failsafe.guard(process.after_fork),
+        after_in_child=failsafe.guard(process.forked),
+    )
     atexit.register(failsafe.guard(process.close))

@@ -8,6 +8,7 @@ lost rather than waited for.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import sys
 import threading
@@ -47,13 +48,20 @@ class Recorder:
         Raises:
             OSError: they cannot be made.
         """
-        import torch
-
         self._config = config
         self.rank = rank
         self._folder = rundir.prepare(config.run)
         self._stem, self.side = rundir.side_file(self._folder, rank)
         self.side.append(_process(rank, world_size))
+        try:
+            self._begin(pending)
+        except BaseException as error:
+            self.side.append(_off(repr(error)))
+            raise
+
+    def _begin(self, pending: works.Pending) -> None:
+        import torch
+
         self._segment = ring.Segment.create(rundir.segment_path(self._stem, 0), _FIRST_ROWS, 0)
         self._number = 1
         self._spare: ring.Segment | None = None
@@ -67,7 +75,7 @@ class Recorder:
         self.pending = pending
         self.device = DeviceTimes(torch.cuda, harmless_to_captures)
         self.step = 0
-        self._watch = StallWatch(config.stall_s)
+        self._watch = StallWatch(self._config.stall_s)
         self._watch.follow(self._segment)
         self._look_at = 0.0
         self.stacks: Stacks | None = None
@@ -150,6 +158,25 @@ class Recorder:
             self.pending.add(work, call)
         else:
             columns.outcome[row] = words.NOT_RECORDED
+
+    def interrupted(self, call: works.Call | None) -> None:
+        """Store that the job's own exception came up in our code: before this thread's call was made, or after."""
+        call = call or self._unissued()
+        if call is not None:
+            columns, row, _ = call
+            if columns.issued_ns[row]:
+                works.finish(call, words.NOT_RECORDED, 0)
+            else:
+                works.finish(call, words.FAILED, time.time_ns())
+
+    def _unissued(self) -> works.Call | None:
+        """The newest row of this thread, where its call has not returned."""
+        segment, thread = self._segment, get_native_id()
+        columns = segment.columns
+        for row in range(segment.rows - 1, -1, -1):
+            if columns.commit[row] and columns.thread[row] == thread and columns.op[row] != _STEP:
+                return None if columns.issued_ns[row] or columns.outcome[row] else (columns, row, UNSEEN)
+        return None
 
     def enter_pseudo(self, code: int, group: Group, enter_ns: int) -> works.Call | None:
         """Store that a call entered which torch does not dispatch; None where it is not recorded."""
@@ -263,7 +290,8 @@ class Recorder:
         kept = self._segment.size + (self._spare.size if self._spare else 0)
         while self._sealed and kept + sum(size for _, size in self._sealed) > self._config.max_bytes:
             path, _ = self._sealed.popleft()
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             self.side.append({"kind": "deleted", "segment": os.path.basename(path)})
 
     # The end
@@ -272,16 +300,29 @@ class Recorder:
         """Store a line about this process with the time."""
         self.side.append({"kind": kind, "time_ns": time.time_ns(), **fields})
 
+    def switch_off(self, reason: str) -> None:
+        """Stop after an error of ours: say why, and leave no call open whose end will not be seen."""
+        self._stop.set()
+        for step in (lambda: self.side.append(_off(reason)), self.pending.close, self.device.close, self._let_go):
+            failsafe.attempt(step)
+
+    def _let_go(self) -> None:
+        if self.stacks is not None:
+            self.stacks.close()
+
     def close(self) -> None:
         """Say goodbye and stop the thread: the interpreter shuts down in order."""
         self._stop.set()
         self._thread.join(timeout=1.0)
-        if self.stacks is not None:
-            self.stacks.close()
+        self._let_go()
         self.pending.ask()
         self.note("goodbye")
         self.side.reserve()
         self.side.renew(time.time_ns())
+
+
+def _off(reason: str) -> dict[str, Any]:
+    return {"kind": "off", "time_ns": time.time_ns(), "why": reason}
 
 
 def _process(rank: int, world_size: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +35,16 @@ class Stacks:
             OSError: the file cannot be made.
         """
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - faulthandler writes to it for good
+        self._mark("term")  # what a signal or the timer writes stands behind the last mark
         self._term_s = term_s
         self._renew_at = 0.0
-        self._due = float("inf")
         self._timer = _Timer()
-        if not faulthandler.is_enabled():
-            faulthandler.enable(self._file)
+        self._forking = threading.Lock()
+        self._enabled = not faulthandler.is_enabled()
+        if self._enabled:
+            self._enable()
+        self._handler = signal.getsignal(signal.SIGTERM)
         faulthandler.register(signal.SIGTERM, self._file, all_threads=True, chain=True)
-        self._mark("term")  # what a signal or the timer writes stands behind the last mark
 
     def dump(self, why: str, call: int | None) -> None:
         """Write all threads' stacks now. `call`: number of the call that stalls; None: no call is in flight."""
@@ -52,26 +55,47 @@ class Stacks:
     def renew(self) -> None:
         """Start the timer anew, if a part of its term is over."""
         now = time.monotonic()
-        if now >= self._due:
-            self._mark("term")  # the timer may have fired: what it wrote stands between two marks
         if now >= self._renew_at:
-            self._due = now + self._term_s
             self._renew_at = now + self._term_s / _RENEWALS
-            self._timer.start(self._term_s, self._file)
+            with self._forking:
+                self._timer.start(self._term_s, self._file)
 
     def before_fork(self) -> None:
-        """Stop the timer: a child would find its lock taken by a thread that it does not have."""
+        """Stop the timer until `after_fork`: a child would find its lock taken by a thread that it does not have."""
+        self._forking.acquire()
         self._timer.stop()
         self._renew_at = 0.0
 
+    def after_fork(self) -> None:
+        """In the parent: the timer may run again."""
+        self._forking.release()
+
     def in_child(self) -> None:
-        """In a forked child: its signals are not to write into the parent's file."""
-        faulthandler.unregister(signal.SIGTERM)
+        """In a forked child: its signals and faults are not to write into the parent's file."""
+        self._give_signal_back()
+        if self._enabled:
+            faulthandler.disable()
 
     def close(self) -> None:
         """Stop the timer and give the signal back."""
         self._timer.stop()
-        faulthandler.unregister(signal.SIGTERM)
+        self._give_signal_back()
+
+    def _enable(self) -> None:
+        """Have fatal signals told in our file, until somebody else has them told elsewhere."""
+        enable = faulthandler.enable
+        enable(self._file)
+
+        def taken(*args: Any, **kwargs: Any) -> None:
+            self._enabled = False
+            enable(*args, **kwargs)
+
+        faulthandler.enable = taken
+
+    def _give_signal_back(self) -> None:
+        """Undo `register`, which would undo a handler of the job's too that was set since."""
+        if signal.getsignal(signal.SIGTERM) is self._handler:
+            faulthandler.unregister(signal.SIGTERM)
 
     def _mark(self, kind: str, **fields: Any) -> None:
         os.write(self._file.fileno(), side.encode({"kind": kind, "time_ns": time.time_ns(), **fields}))

@@ -47,15 +47,28 @@ class Pending:
     def __init__(self) -> None:
         self._held: dict[int, tuple[Any, Call]] = {}
         self._watched: dict[int, tuple[Any, Call]] = {}
+        self._closed = False
+        self._of_parent: dict[int, tuple[Any, Call]] = {}
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._held.clear()
+    def in_child(self) -> None:
+        """In a forked child: forget all of them, but destroy no Work: its device did not come along."""
+        self._of_parent, self._held = self._held, {}
         self._watched.clear()
+
+    def close(self) -> None:
+        """Let go of all of them, and of those to come: nobody will ask for their end."""
+        self._closed = True
+        for awaited in (self._held, self._watched):
+            for key in list(awaited):
+                entry = awaited.pop(key, None)
+                if entry is not None:
+                    finish(entry[1], words.NOT_RECORDED, 0)
 
     def add(self, work: Any, call: Call) -> None:
         """Await the end of a call."""
         self._held[id(work)] = (work, call)
+        if self._closed:
+            self.close()
 
     def ended(self, work: Any, outcome: int) -> None:
         """Note that `work.wait()` came back."""

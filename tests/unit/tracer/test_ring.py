@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 
+import kill_writer
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from roundk.tracer import make_template, ring, schema, template, words
-
-WRITER = """
-import sys, threading
-from roundk.tracer import ring
-
-def write(segments, lock):
-    while True:
-        segment = segments[-1]
-        row = segment.take()
-        if row >= segment.rows:
-            with lock:
-                if segments[-1] is segment:
-                    number = len(segments)
-                    base = segment.base + segment.rows
-                    segments.append(ring.Segment.create(f"{sys.argv[1]}/s-{number:06d}.arrow", 4096, base))
-            continue
-        call = segment.base + row + 1
-        c = segment.columns
-        c.enter_ns[row] = call * 7 + 1
-        c.seq[row] = call * 3
-        c.group[row] = call % 1000 + 1
-        c.op[row] = call % 20
-        c.commit[row] = call
-        c.end_ns[row] = call * 7 + 2
-
-segments = [ring.Segment.create(f"{sys.argv[1]}/s-000000.arrow", 4096, 0)]
-lock = threading.Lock()
-print("started", flush=True)
-for _ in range(int(sys.argv[2])):
-    threading.Thread(target=write, args=(segments, lock)).start()
-"""
+from roundk.tracer import make_template, ring, schema, template
 
 
 @pytest.mark.parametrize("rows", make_template.SEGMENT_ROWS)
@@ -96,35 +61,13 @@ def test_no_space_raises_and_leaves_no_file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_sigkill_at_random_moments_tears_nothing(tmp_path, threads):
-    seen = 0
-    for attempt in range(10):
+    founds = []
+    for attempt in range(25):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        _kill_a_writer(folder, threads)
-        rows = pl.concat([pl.scan_ipc(path) for path in sorted(folder.glob("*.arrow"))]).filter(pl.col("commit") > 0)
-        frame = rows.select("commit", "enter_ns", "end_ns", "seq", "group", pl.col("op").cast(pl.String)).collect()
-        call = pl.col("commit")
-        torn = frame.filter(
-            (pl.col("enter_ns") != call * 7 + 1)
-            | (pl.col("seq") != call * 3)
-            | (pl.col("group") != call % 1000 + 1)
-            | (pl.col("op") != (call % 20).replace_strict(dict(enumerate(words.OPS))))
-            | ~pl.col("end_ns").is_in([0]) & (pl.col("end_ns") != call * 7 + 2)
-        )
-        assert torn.is_empty()
-        assert frame["commit"].n_unique() == frame.height
-        # Every call but those being stored at that moment, at most one per thread, is there.
-        assert (frame["commit"].max() or 0) - frame.height <= threads
-        seen += frame.height
-    assert seen > 1_000, "the writers were killed before they wrote: this shows nothing"
-
-
-def _kill_a_writer(folder, threads):
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(threads)], stdout=subprocess.PIPE)
-    with process:
-        process.stdout.readline()
-        time.sleep(random.uniform(0.0, 0.15))
-        process.send_signal(signal.SIGKILL)
-    for path in folder.glob("*.arrow"):
-        with pa.memory_map(str(path)) as source:
-            pa.ipc.open_file(source).read_all()
+        kill_writer.kill_a_writer(folder, threads)
+        founds.append(kill_writer.look(folder, threads))
+    found = kill_writer.total(founds)
+    assert (found.torn, found.lost) == (0, 0)
+    assert found.cut_lines <= len(founds), "more than the line that was being stored"
+    assert found.rows > 1_000, "the writers were killed before they wrote: this shows nothing"
