@@ -57,6 +57,8 @@ class Site:
     line: int
     function: str
     loop: int | None
+    frames: tuple[tuple[str, int | None], ...] = ()
+    """`file:line function` and loop of every frame of the first call, outermost first; empty where not recorded."""
 
     @property
     def text(self) -> str:
@@ -236,7 +238,8 @@ def _group(row: dict[str, Any]) -> Group:
 
 
 def _site(row: dict[str, Any]) -> Site:
-    return Site(file=row["file"], line=row["line"], function=row["function"], loop=row["loop"])
+    frames = tuple(zip(row["stack"], row["loops"], strict=False))[::-1] if row["loops"] else ()
+    return Site(file=row["file"], line=row["line"], function=row["function"], loop=row["loop"], frames=frames)
 
 
 def _int(value: object) -> int:

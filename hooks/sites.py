@@ -83,6 +83,7 @@ class Sites:
         number = self._places.get(place)
         if number is None:
             number = self._places[place] = len(self._places) + 1
+            frames = _frames(frame)
             self._side.append(
                 {
                     "kind": "site",
@@ -91,17 +92,24 @@ class Sites:
                     "line": line,
                     "function": place[2],
                     "loop": loop_line(code, frame.f_lasti),
-                    "stack": _stack(frame),
+                    "stack": [f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_qualname}" for f in frames],
+                    "loops": [self._loop(f) for f in frames],
                 }
             )
         self._ids[code, frame.f_lasti] = number
         return number
 
+    def _loop(self, frame: FrameType) -> int | None:
+        """Line of the loop around a frame's call; None too for code that is not the user's, which is large and many."""
+        code = frame.f_code
+        users = is_users_file(code.co_filename, self._foreign)
+        return loop_line(code, frame.f_lasti) if users else None
 
-def _stack(frame: FrameType | None) -> list[str]:
-    frames: list[str] = []
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    frames: list[FrameType] = []
     while frame is not None and len(frames) < _MOST_FRAMES:
-        frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        frames.append(frame)
         frame = frame.f_back
     return frames
 

@@ -38,6 +38,7 @@ class Stacks:
         self._mark("term")  # what a signal or the timer writes stands behind the last mark
         self._term_s = term_s
         self._renew_at = 0.0
+        self._due = float("inf")
         self._timer = _Timer()
         self._forking = threading.Lock()
         self._enabled = not faulthandler.is_enabled()
@@ -55,7 +56,10 @@ class Stacks:
     def renew(self) -> None:
         """Start the timer anew, if a part of its term is over."""
         now = time.monotonic()
+        if now >= self._due:
+            self._mark("term")  # the timer may have fired: what it wrote stands between two marks
         if now >= self._renew_at:
+            self._due = now + self._term_s
             self._renew_at = now + self._term_s / _RENEWALS
             with self._forking:
                 self._timer.start(self._term_s, self._file)

@@ -164,7 +164,13 @@ SITES: Final = pa.schema(
         _column("line", pa.int32(), "Line of that frame"),
         _column("function", pa.utf8(), "Function of that frame"),
         _column("loop", pa.int32(), "Line of the innermost loop around the call in that function", nullable=True),
-        _column("stack", pa.list_(pa.utf8()), "`file:line function` of every frame outside roundk, innermost first"),
+        _column("stack", pa.list_(pa.utf8()), "`file:line function` of every frame of its first call, innermost first"),
+        _column(
+            "loops",
+            pa.list_(pa.int32()),
+            "Line of the innermost loop around each frame of `stack`; null: none, or not the user's code",
+            nullable=True,
+        ),
     ]
 )
 """One row per distinct call site (file, line, function) over all ranks; sorted by key."""

@@ -83,6 +83,8 @@ def _read(case: Case, graph: WaitFor, group: int, lane: Lane, hangs: StuckRound 
     if not shifts:
         return _read_by_place(case, group, replace(lane, peers=peers))
     shift = _chosen(case, graph, group, lane, shifts)
+    if not lane.majority and shift.explained < PLAIN_SHIFT:
+        return None  # two sides that differ in a call or two: nobody can say which of them is shifted
     structure = Structure.SKIPPED_CALL if shift.by > 0 else Structure.EXTRA_CALL
     return Reading(structure, (lane.rank,), group, lane.first + shift.at, shift.by, shift.explained, lane.majority)
 

@@ -21,7 +21,17 @@ SITES = {
     "after": (4, "/home/u/train.py", 40, "main", None),
     "save": (5, "/home/u/save.py", 7, "save", None),
     "module": (6, "/home/u/train.py", 60, "<module>", None),
+    "helper": (7, "/home/u/train.py", 9, "average", None),
+    "after_helper": (8, "/home/u/train.py", 40, "main", None),
+    "other_helper": (9, "/home/u/train.py", 13, "report", None),
 }
+_MODULE = ("/home/u/train.py:60 <module>", None)
+FRAMES = {
+    7: [("/home/u/train.py:9 average", None), ("/home/u/train.py:21 main", 20), _MODULE],
+    8: [("/home/u/train.py:40 main", None), _MODULE],
+    9: [("/home/u/train.py:13 report", None), ("/home/u/train.py:23 main", 20), _MODULE],
+}
+"""Whole stacks with the loops around their frames, of the sites that have them."""
 
 
 def ns(seconds):
@@ -185,7 +195,15 @@ class Job:
             ranks=table(ranks, schema.RANKS),
             sites=table(
                 [
-                    {"site": k, "file": f, "line": n, "function": fn, "loop": lp, "stack": []}
+                    {
+                        "site": k,
+                        "file": f,
+                        "line": n,
+                        "function": fn,
+                        "loop": lp,
+                        "stack": [frame for frame, _ in FRAMES.get(k, [])],
+                        "loops": [loop for _, loop in FRAMES[k]] if k in FRAMES else None,
+                    }
                     for k, f, n, fn, lp in SITES.values()
                 ],
                 schema.SITES,

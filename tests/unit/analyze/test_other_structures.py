@@ -323,6 +323,35 @@ def test_rank_that_has_left_the_loop_of_its_peers_skipped_a_call():
     assert report.verdicts[0].structure_confidence == "medium"
 
 
+def test_rank_that_has_left_a_loop_that_calls_through_a_helper_skipped_a_call():
+    job = Job().rounds(9, site="helper")
+    for rank in range(4):
+        extra = {"op": "barrier", "site": "after_helper", "dtype": None} if rank == 2 else {"site": "helper"}
+        job.call(rank, job.clock, job.clock + 15, outcome="failed", **extra)
+    job.clock += 15
+    assert outline(ended(job))[:5] == ("SKIPPED_CALL", None, "CODE_DIVERGENCE", (2,), 10)
+
+
+def test_two_helpers_of_one_loop_are_no_way_out_of_it():
+    job = Job().rounds(9, site="helper")
+    for rank in range(4):
+        extra = {"op": "broadcast", "site": "other_helper"} if rank == 2 else {"site": "helper"}
+        job.call(rank, job.clock, job.clock + 15, outcome="failed", **extra)
+    job.clock += 15
+    assert outline(ended(job))[:5] == ("SIGNATURE_MISMATCH", "OP", "CODE_DIVERGENCE", (2,), 10)
+
+
+def test_of_two_ranks_that_pass_different_sizes_neither_is_blamed():
+    job = Job(2).rounds(9)
+    for rank, numel in ((0, 111), (1, 4)):
+        job.call(rank, job.clock, job.clock + 1, outcome="failed", numel=numel)
+    job.clock += 1
+    report = ended(job)
+    assert outline(report)[:5] == ("SIGNATURE_MISMATCH", "SIZE", "CODE_DIVERGENCE", (), 10)
+    assert "111" in report.verdicts[0].summary
+    assert "[[4]]" in report.verdicts[0].summary
+
+
 def test_rank_in_another_function_than_its_peers_makes_another_call():
     """Nothing tells whether the call in the other function comes before or after the loop."""
     job = Job().rounds(9)

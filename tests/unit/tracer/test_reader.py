@@ -36,6 +36,7 @@ class Rank:
             "function": "main",
             "loop": 5,
             "stack": ["a", "b"],
+            "loops": [5, None],
         }
         self.side.append(place)
         self.segment = ring.Segment.create(rundir.segment_path(self.stem, 0), 4096, 0)
@@ -78,7 +79,15 @@ def test_a_run_of_two_ranks(tmp_path):
     assert calls["dtype"].cast(pl.String).to_list() == ["float32"] * 3 + [None] * 2
     assert table(run, "groups")["ranks"].to_list() == [[0, 1]]
     assert table(run, "sites").to_dicts() == [
-        {"site": 0, "file": "train.py", "line": 7, "function": "main", "loop": 5, "stack": ["a", "b"]}
+        {
+            "site": 0,
+            "file": "train.py",
+            "line": 7,
+            "function": "main",
+            "loop": 5,
+            "stack": ["a", "b"],
+            "loops": [5, None],
+        }
     ]
     assert (run.world_size, run.attempts, run.unreadable, run.truncated, run.ended_ns) == (2, 1, (), (), None)
 
