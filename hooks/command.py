@@ -7,13 +7,13 @@ import click
 from roundk.hooks import config, launch
 
 
-@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(name="run", context_settings={"allow_interspersed_args": False})
 @click.option("--dir", "directory", metavar="DIR", help="Run directory. Default: roundk-runs/<time>-<pid>.")
 @click.option(
     "--max-mb",
     default=config.DEFAULT_MAX_MB,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=16),
     help="Disk per rank in MiB; beyond it the oldest calls are deleted.",
 )
 @click.option(

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from roundk.tracer import side
+from roundk.tracer import ring, side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,8 @@ class Stacks:
         Raises:
             OSError: the file cannot be made.
         """
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - faulthandler writes to it for good
+        with ring.above_streams():
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - faulthandler writes to it for good
         self._mark("term")  # what a signal or the timer writes stands behind the last mark
         self._term_s = term_s
         self._renew_at = 0.0

@@ -159,14 +159,16 @@ class _Merge:
 
     def _count(self, process: Process, columns: dict[str, Any], calls: read_calls.Calls, unnamed: int) -> None:
         rows, commits = len(columns["commit"]), calls.commits
+        gone = not process.segments and bool(process.of("signature"))  # it made calls, and none of its files is left
+        cut = bool(calls.cut) or gone
         first = int(commits[0]) if len(commits) else None
         told = max((int(line["calls"]) for line in process.of("lost")), default=0)
         gaps = int(commits[-1]) - first + 1 - len(commits) if first is not None else 0
         lost = told + gaps + calls.lost + unnamed + (first - 1 if first else 0)
         last = max((int(columns[name].max()) for name in ("enter_ns", "issued_ns", "end_ns")), default=0) if rows else 0
-        self.counts[process.rank] = _Counts(rows, lost, first, last, bool(calls.cut))
+        self.counts[process.rank] = _Counts(rows, lost, first, last, cut)
         self.cut += calls.cut
-        if calls.cut:
+        if cut:
             self.truncated.add(process.rank)
 
     def _group(self, line: _Line, rank: int) -> int:

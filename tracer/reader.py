@@ -155,13 +155,19 @@ class _Files:
 
     def _read_host(self, folder: pathlib.Path) -> None:
         segments: dict[str, list[str]] = {}
-        names = sorted(entry.name for entry in folder.iterdir())
+        try:
+            names = sorted(entry.name for entry in folder.iterdir())
+        except OSError as error:
+            self.unreadable.append(Problem(folder.name, str(error.strerror)))
+            return
         for name in names:
             if match := _SEGMENT.fullmatch(name):
                 segments.setdefault(match[1], []).append(str(folder / name))
-        launchers = self._read_kind(folder, names, "launcher-", self.launchers)
-        self._read_kind(folder, names, "agent-", self.agents)
-        began = max((line["time_ns"] for line in launchers if line.get("kind") == "start"), default=0)
+        launchers: list[tuple[str, list[dict[str, Any]]]] = []
+        self._read_kind(folder, names, "launcher-", launchers)
+        launchers, began = _of_this_run(launchers)
+        self.launchers += launchers
+        self._read_kind(folder, names, "agent-", self.agents, began)
         self._read_kind(folder, names, "early-", self.early, began)
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name)
@@ -182,7 +188,7 @@ class _Files:
         prefix: str,
         into: list[tuple[str, list[dict[str, Any]]]],
         since_ns: int = 0,
-    ) -> list[dict[str, Any]]:
+    ) -> None:
         found = [name for name in names if name.startswith(prefix) and name.endswith(".jsonl")]
         read = [
             (
@@ -192,7 +198,6 @@ class _Files:
             for name in found
         ]
         into += read
-        return [line for _, lines in read for line in lines]
 
     def _text(self, path: pathlib.Path) -> str:
         """The text of a file; empty where there is none."""
@@ -220,6 +225,20 @@ class _Files:
                 break
             lines.append({**line, "at": number})
         return lines
+
+
+def _of_this_run(
+    launchers: list[tuple[str, list[dict[str, Any]]]],
+) -> tuple[list[tuple[str, list[dict[str, Any]]]], int]:
+    """A host's launchers that belong to its last run, and when that began: not those that were gone before it did."""
+    starts = {name: _last_time(lines, "start") for name, lines in launchers}
+    last = max(starts.values(), default=0)
+    kept = [(name, lines) for name, lines in launchers if _last_time(lines, "start", "alive", "end") >= last]
+    return kept, min((starts[name] for name, _ in kept), default=0)
+
+
+def _last_time(lines: list[dict[str, Any]], *kinds: str) -> int:
+    return max((int(line.get("time_ns") or 0) for line in lines if line.get("kind") in kinds), default=0)
 
 
 def _said_code(path: pathlib.Path) -> int | None:

@@ -9,6 +9,7 @@ Standard library only: a training process loads no pyarrow.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from roundk.tracer import template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+_STDERR = 2
 
 
 class Columns(NamedTuple):
@@ -78,6 +81,14 @@ class Segment:
         """
         parts = template.SEGMENTS[rows]
         unfinished = f"{path}.new"
+        with above_streams():
+            view = cls._mapped(unfinished, path, parts)
+        width = {"b": 1, "i": 4, "q": 8}
+        columns = [view[at : at + rows * width[code]].cast(code) for _, code, at in parts.columns]  # type: ignore[call-overload]
+        return cls(path, rows, base, parts.size, Columns(*columns))
+
+    @staticmethod
+    def _mapped(unfinished: str, path: str, parts: template.Template) -> memoryview:
         fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             allocate(fd, 0, parts.size)
@@ -90,9 +101,25 @@ class Segment:
             raise
         finally:
             os.close(fd)
-        width = {"b": 1, "i": 4, "q": 8}
-        columns = [view[at : at + rows * width[code]].cast(code) for _, code, at in parts.columns]  # type: ignore[call-overload]
-        return cls(path, rows, base, parts.size, Columns(*columns))
+        return view
+
+
+@contextlib.contextmanager
+def above_streams() -> Iterator[None]:
+    """Have no file opened in between take the number of a closed stdin, stdout or stderr.
+
+    What the job prints there would land in that file. An mmap counts: Python keeps a descriptor of its own for it.
+    """
+    held = []
+    try:
+        while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= _STDERR:
+            held.append(fd)
+        os.close(fd)
+        yield
+    finally:
+        for fd in held:
+            if os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev:  # else the job has opened it anew meanwhile
+                os.close(fd)
 
 
 def allocate(fd: int, start: int, size: int) -> None:

@@ -26,7 +26,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from roundk.tracer import side, words
+from roundk.tracer import ring, side, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,8 @@ class LineFile:
             OSError: it cannot be opened.
         """
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with ring.above_streams():
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if os.lseek(self._fd, 0, os.SEEK_END) == 0:
             os.write(self._fd, side.alive(time.time_ns()))
 

@@ -45,7 +45,8 @@ class SideFile:
             OSError: it exists (FileExistsError), or cannot be made.
         """
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with ring.above_streams():
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._lock = threading.Lock()
         self._size = 0
         self._used = 0
@@ -57,7 +58,8 @@ class SideFile:
         ring.allocate(self._fd, self._size, size - self._size)
         os.pwrite(self._fd, b"\n" * (size - self._size), self._size)
         self._size = size
-        return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        with ring.above_streams():
+            return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
     def append(self, line: dict[str, Any]) -> None:
         """Store a line, or keep it in memory until `reserve` has made room."""

@@ -8,8 +8,6 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
-_here = os.path.dirname(os.path.abspath(__file__))
-
 
 def _start() -> None:
     try:
@@ -22,7 +20,8 @@ def _start() -> None:
 
 
 def _chain() -> None:
-    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
+    # Not the folder of another `roundk run` around this one either: it would chain to ours, for ever.
+    others = [entry for entry in sys.path if not os.path.exists(os.path.join(entry or ".", "roundk_shim.py"))]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)

@@ -524,3 +524,24 @@ def test_why_nothing_was_recorded_is_said(start, tmp_path, line, said):
     ended = start(["bash", "-c", f"{line}; true"], dir=tmp_path / "run").wait()
     assert ended.stderr.startswith("roundk: no rank was recorded in run: "), ended.stderr
     assert said in ended.stderr
+
+
+def test_one_run_inside_another(tmp_path):
+    inner = [*harness.ROUNDK, "run", "--dir", str(tmp_path / "b"), "--", sys.executable, "-c", "print('inside')"]
+    command = [*harness.ROUNDK, "run", "--dir", str(tmp_path / "a"), "--", *inner]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "inside\n")
+    assert "sitecustomize" not in done.stderr
+
+
+def test_an_option_that_is_none_is_no_command(tmp_path):
+    done = subprocess.run(
+        [*harness.ROUNDK, "run", "--bogus", "--", "echo", "hi"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--bogus" in done.stderr

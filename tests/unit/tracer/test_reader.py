@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import re
 
 import polars as pl
@@ -187,6 +188,42 @@ def test_a_process_older_than_the_hosts_last_launcher_is_not_of_this_run(tmp_pat
     launcher = rundir.LineFile(str(tmp_path / "node-a" / "launcher-8.jsonl"))
     launcher.append({"kind": "start", "time_ns": T0 + 10, "command": ["x"]})
     assert reader.read_run(tmp_path).ranks.num_rows == 0
+
+
+def test_a_rank_whose_segments_are_gone_is_cut_short_not_empty(tmp_path):
+    Rank(tmp_path, 0).calls(3)
+    pathlib.Path(rundir.segment_path(Rank(tmp_path, 1).calls(3).stem, 0)).unlink()
+    run = reader.read_run(tmp_path)
+    assert table(run, "ranks")["data"].to_list() == ["present", "truncated"]
+    assert run.truncated == (1,)
+
+
+def test_the_second_run_in_one_directory_is_told_by_itself(tmp_path):
+    Rank(tmp_path, 0, world=1, pid=1).calls(1)
+    for pid, start, code in ((8, T0 - 10, 1), (9, T0 + 2 * 10**9, 0)):
+        launcher = rundir.LineFile(str(tmp_path / "node-a" / f"launcher-{pid}.jsonl"))
+        launcher.append({"kind": "start", "time_ns": start, "command": ["x", str(pid)]})
+        launcher.append({"kind": "end", "time_ns": start + 10**9, "code": code})
+        launcher.renew(start + 10**9)
+    Rank(tmp_path, 0, world=1, pid=2, time_ns=T0 + 2 * 10**9 + 5).calls(2)
+    run = reader.read_run(tmp_path)
+    assert (run.exit_code, run.command, table(run, "ranks")["pid"].to_list()) == (0, ("x", "9"), [2])
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    Rank(tmp_path, 0).calls(1)
+    (tmp_path / "node-b").mkdir()
+    listed = pathlib.Path.iterdir
+
+    def iterdir(path):  # root, as CI is, may read everything
+        if path.name == "node-b":
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(pathlib.Path, "iterdir", iterdir)
+    run = reader.read_run(tmp_path)
+    assert [(problem.path, problem.why) for problem in run.unreadable] == [("node-b", "Permission denied")]
+    assert table(run, "calls").height == 1
 
 
 @pytest.mark.parametrize("content", [None, "file", "empty"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import kill_writer
 import polars as pl
@@ -57,6 +59,33 @@ def test_no_space_raises_and_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         ring.Segment.create(str(tmp_path / "s.arrow"), 4096, 0)
     assert list(tmp_path.iterdir()) == []
+
+
+CLOSED = """
+import os, sys
+os.close(2)
+os.close(1)
+from roundk.hooks.stacks import Stacks
+from roundk.tracer import ring, rundir, side
+file = side.SideFile(sys.argv[1] + "/side.jsonl")
+file.renew(1)
+segment = ring.Segment.create(sys.argv[1] + "/s.arrow", 4096, 0)
+lines = rundir.LineFile(sys.argv[1] + "/lines.jsonl")
+stacks = Stacks(sys.argv[1] + "/s.stacks", 5.0)
+for fd in (1, 2):
+    try:
+        os.write(fd, b"BOO")
+    except OSError:
+        continue
+    os._exit(9)
+os._exit(0)
+"""
+
+
+def test_no_file_takes_the_number_of_a_closed_stream(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CLOSED, str(tmp_path)], check=False)
+    assert done.returncode == 0, "what the job prints would land in a file of ours"
+    assert not any(b"BOO" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("threads", [1, 4])
