@@ -125,13 +125,18 @@ class Case:
     @functools.cached_property
     def gave_up_ns(self) -> int | None:
         """When the first waiting rank saw its call fail; None: none did."""
-        failed = self.blocked.filter(pl.col("outcome") == "failed")["end_ns"]
+        failed = self.blocked.filter(pl.col("outcome") == "failed")["end_ns"].drop_nulls()
         return None if failed.is_empty() else _int(failed.min())
 
     @functools.cached_property
     def failed_ranks(self) -> frozenset[int]:
         """Ranks whose call failed for good: their errors may be those of their peers."""
         return frozenset(self.blocked.filter(pl.col("outcome") == "failed")["rank"].to_list())
+
+    @functools.cached_property
+    def unrecorded(self) -> frozenset[int]:
+        """Ranks whose last calls may be lost: that one is absent says nothing."""
+        return frozenset(self.frontier.filter("lost")["rank"].to_list())
 
     @functools.cached_property
     def control_groups(self) -> frozenset[int]:

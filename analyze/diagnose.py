@@ -10,6 +10,7 @@ from roundk.analyze.finding import Finding
 from roundk.analyze.names import Detail, Structure
 from roundk.analyze.phrases import NS_PER_S
 from roundk.analyze.structure import (
+    blame,
     deadlock,
     diverged,
     entered,
@@ -20,6 +21,7 @@ from roundk.analyze.structure import (
     signature,
     straggler,
     unanswered,
+    unrecorded,
 )
 from roundk.analyze.trace import Trace
 from roundk.analyze.verdict import Report, status_of
@@ -55,21 +57,28 @@ def _findings(case: Case) -> list[Finding]:
         return [quiet.in_progress(case)]
     if case.blocked.is_empty() or case.in_order:
         return signature.mismatches(case)[:1] or _unstuck(case)
-    found = _stuck(case) or [quiet.unexplained(case)]
-    named = {rank for finding in found for rank in (*finding.culprits, *finding.sides)}
-    return found + straggler.pauses(case, named)
+    return _with_slow(case, _stuck(case) or [quiet.unexplained(case)])
 
 
 def _unstuck(case: Case) -> list[Finding]:
     base = quiet.healthy(case) if case.in_order else quiet.at_rest(case)
     if base.structure in (Structure.HEALTHY, Structure.IN_PROGRESS):
         return straggler.habitual(case) or [base]
-    return [base, *straggler.pauses(case, set(base.culprits))]
+    return _with_slow(case, [base])
+
+
+def _with_slow(case: Case, roots: list[Finding]) -> list[Finding]:
+    """The roots, and who made the run slow before; that alone where a job was ended from outside with nothing stuck."""
+    named = {rank for finding in roots for rank in (*finding.culprits, *finding.sides)}
+    habit = [finding for finding in straggler.habitual(case) if not named.intersection(finding.culprits)]
+    if habit and quiet.only_ended(case, roots):
+        return [quiet.with_end(case, finding) for finding in habit]
+    return roots + (habit or straggler.pauses(case, named))
 
 
 def _stuck(case: Case) -> list[Finding]:
     """The roots of a run in which somebody hangs or failed, the first of them first."""
-    graph = wait_for(case)
+    graph = wait_for(case, blame.ended_unseen(case))
     absent = [
         left_early.left_early(case, f) if f.detail is Detail.EXITED_EARLY else f for f in missing.missing(case, graph)
     ]
@@ -77,7 +86,7 @@ def _stuck(case: Case) -> list[Finding]:
     others = [f for f in absent if not any(_explains(graph, d, f) for d in differing)]
     independent = [d for d in differing if not _went_on(graph, d) or len(others) < len(absent) or not absent]
     roots = independent + others + [d for d in differing if d not in independent]
-    for question in (raised.raised, deadlock.deadlocks, unanswered.unanswered, entered.entered):
+    for question in (raised.raised, deadlock.deadlocks, unanswered.unanswered, entered.entered, unrecorded.unrecorded):
         roots = roots or question(case, graph)
     return roots
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import polars as pl
+
+_KEPT: Final = ("first_call", "calls_lost", "recorder_off", "data")
+"""Columns of `schema.RANKS` that tell how much of a rank's recording there is."""
 
 
 def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl.LazyFrame:
@@ -19,8 +24,10 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) ->
         Columns:
             last_entered, last_completed (int64): 0: none.
             last_enter_ns (int64, nullable): Enter of the last call in this group.
+            lost (bool): Calls that the rank made after those kept may be lost.
             sure (bool): That a later call is absent says that it was not made. It does not where the recorder had gone
-                off or lost calls, or where all kept calls are younger than the group's.
+                off or lost calls, where its files are cut short, where peers completed rounds and nothing of the rank
+                is kept, or where all kept calls are younger than the group's.
     """
     reached = (
         calls.filter(~pl.col("p2p"))
@@ -33,17 +40,20 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) ->
     )
     first = pl.col("first_call").fill_null(1)
     kept_from_start = first <= 1
+    # A round that its peers completed had the rank in it.
+    took_part = (pl.col("last_completed").max().over("group") > 0).fill_null(value=False)
+    unrecorded = (pl.col("data") == "truncated") | (pl.col("data").is_in(["empty", "missing"]) & took_part)
     lost_late = pl.col("calls_lost").fill_null(0) > first - 1
     return (
         members.join(reached, on=["group", "rank"], how="left")
-        .join(ranks.select("rank", "first_call", "calls_lost", "recorder_off"), on="rank", how="left")
+        .join(ranks.select("rank", *_KEPT), on="rank", how="left")
         .with_columns(
-            sure=pl.col("recorder_off").is_null()
-            & ~lost_late
-            & (kept_from_start | pl.col("last_entered").is_not_null()),
+            lost=pl.col("recorder_off").is_not_null() | lost_late | unrecorded.fill_null(value=False),
+            old=~kept_from_start & pl.col("last_entered").is_null(),
             last_entered=pl.col("last_entered").fill_null(0),
             last_completed=pl.col("last_completed").fill_null(0),
         )
-        .select("group", "rank", "last_entered", "last_completed", "last_enter_ns", "sure")
+        .with_columns(sure=~pl.col("lost") & ~pl.col("old"))
+        .select("group", "rank", "last_entered", "last_completed", "last_enter_ns", "lost", "sure")
         .sort("group", "rank")
     )

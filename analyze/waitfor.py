@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -133,9 +133,14 @@ class WaitFor:
         return waiting, tuple(sorted({self.rounds[n - count].group for n in seen if n >= count}))
 
 
-def wait_for(case: Case) -> WaitFor:
-    """The wait-for graph of a case."""
-    rounds = (*_collective_rounds(case), *_pairs(case))
+def wait_for(case: Case, gone: Iterable[int] = ()) -> WaitFor:
+    """The wait-for graph of a case.
+
+    Args:
+        case: The case.
+        gone: Ranks whose recording is incomplete and that are known to have ended first all the same.
+    """
+    rounds = tuple(_settled(stuck, frozenset(gone)) for stuck in (*_collective_rounds(case), *_pairs(case)))
     ranks = tuple(sorted({rank for r in rounds for rank in (*r.inside, *r.missing)}))
     at = {rank: node for node, rank in enumerate(ranks)}
     edges: list[list[int]] = [[] for _ in range(len(ranks) + len(rounds))]
@@ -147,6 +152,18 @@ def wait_for(case: Case) -> WaitFor:
                 edges[at[rank]].append(number)
         edges[number].extend(at[rank] for rank in stuck.missing)
     return WaitFor(ranks=ranks, rounds=rounds, edges=tuple(tuple(row) for row in edges))
+
+
+def _settled(stuck: StuckRound, gone: frozenset[int]) -> StuckRound:
+    """A stuck round without those of whom the recording cannot tell but their end does."""
+    absent = gone.intersection(stuck.unsure)
+    if not absent:
+        return stuck
+    return replace(
+        stuck,
+        missing=tuple(sorted({*stuck.missing, *absent})),
+        unsure=tuple(rank for rank in stuck.unsure if rank not in absent),
+    )
 
 
 def stuck_text(case: Case, stuck: StuckRound) -> str:

@@ -11,6 +11,7 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
+from roundk.hooks import failsafe
 from roundk.tracer import words
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ def members(pg: Any) -> list[int]:
 
     try:
         return list(dist.get_process_group_ranks(pg))
-    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError):  # also: it is none
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:  # also: it is none
+        if failsafe.is_jobs(error):
+            raise
         return []
 
 
@@ -146,7 +149,9 @@ def _backend(pg: Any) -> str:
 
     try:
         return str(dist.get_backend(pg))
-    except (KeyError, ValueError, RuntimeError, AssertionError):
+    except (KeyError, ValueError, RuntimeError, AssertionError) as error:
+        if failsafe.is_jobs(error):
+            raise
         return ""
 
 
@@ -154,7 +159,9 @@ def _timeout_s(pg: Any) -> float:
     """The group's own timeout; infinite where torch does not tell."""
     try:
         return float(min(pg._get_backend(device).options._timeout for device in pg._device_types).total_seconds())
-    except (AttributeError, RuntimeError, ValueError):
+    except (AttributeError, RuntimeError, ValueError) as error:
+        if failsafe.is_jobs(error):
+            raise
         return float("inf")
 
 

@@ -256,7 +256,9 @@ def _around(
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             bound = signature.bind(*args, **kwargs)
-        except TypeError:
+        except TypeError as error:
+            if failsafe.is_jobs(error):
+                raise
             return None  # a wrong call: torch says so itself
         bound.apply_defaults()
         return entered(bound.arguments)

@@ -102,7 +102,7 @@ class Pending:
             self._watched.pop(key, None)
             finish(call, words.NOT_RECORDED, 0)
 
-        self._watched[key] = (weakref.ref(work, gone), call)
+        self._watched[key] = (weakref.ref(work, failsafe.guard(gone)), call)
 
 
 def _outcome(work: Any) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import shutil
 import sys
@@ -13,6 +15,8 @@ from roundk.analyze import diagnose, sources
 from roundk.analyze.case import build
 from roundk.analyze.output import json, text
 from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.verdict import Report
+from roundk.tracer.errors import RoundkError
 
 
 @click.command("analyze")
@@ -33,23 +37,38 @@ def command(paths: tuple[pathlib.Path, ...], form: str, plot: pathlib.Path | Non
 
     PATH is a run directory that `roundk run` wrote, or a directory that holds one.
 
-    Exit codes: 0 healthy or in progress; 1 something is wrong and the report says what; 2 usage, or nothing readable;
-    3 something is wrong and it cannot be said what.
+    Exit codes: 0 healthy or in progress; 1 something is wrong and the report says what; 2 usage, nothing readable,
+    or the report cannot be written; 3 something is wrong and it cannot be said what.
     """
     trace = sources.load(paths)
     case = build(trace, now_ns=time.time_ns(), stall_ns=round(stall_s * NS_PER_S))
     report = diagnose.report(case)
-    if form == "json":
-        click.echo(json.render(report))
-    else:
-        columns = shutil.get_terminal_size((80, 24)).columns
-        colour = sys.stdout.isatty()
-        click.echo(text.render(report, width=columns, paint=_paint if colour else text.plain))
+    _print(json.render(report) if form == "json" else _text(report))
     if plot is not None:
         from roundk.analyze.plot import draw  # matplotlib takes longer to load than all the rest
 
-        draw(case, report, plot)
+        try:
+            draw(case, report, plot)
+        except RoundkError as error:
+            # The report is out, and its exit code tells more than that of a picture.
+            click.echo(f"roundk: {error}", err=True)
     sys.exit(report.exit_code)
+
+
+def _text(report: Report) -> str:
+    columns = shutil.get_terminal_size((80, 24)).columns
+    return text.render(report, width=columns, paint=_paint if sys.stdout.isatty() else text.plain)
+
+
+def _print(words: str) -> None:
+    try:
+        click.echo(words)
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter would try to write the rest once more at its end, and complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise RoundkError(f"the report cannot be written to standard output: {error.strerror or error}") from None
 
 
 def _paint(words: str, colour: str) -> str:

@@ -6,6 +6,7 @@ came before anybody gave up can be the beginning.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from typing import Final
 
@@ -39,6 +40,9 @@ whose end was seen after that, had not died but hung with the GIL held."""
 
 _ECHOES: Final = frozenset({How.EXCEPTION, How.EXIT_CODE})
 """What a failed call ends in."""
+
+_PEER_WORDS: Final = ("connection", "timed out", "timeout", "broken pipe", "gloo", "nccl", "socket", "store")
+"""Words of the errors that a call raises because of a peer."""
 
 ALIVE_NS: Final = NS_PER_S
 """A rank whose last sign of life lies less than this before its peers' was alive as long as they were."""
@@ -94,7 +98,7 @@ def ended_first(case: Case, ending: Ending, others: Iterable[Ending]) -> bool:
         others: How the ranks ended that wait for it.
     """
     peers = [other for other in others if other.rank != ending.rank]
-    echo = ending.how in _ECHOES and ending.rank in case.failed_ranks
+    echo = (ending.how in _ECHOES and ending.rank in case.failed_ranks) or may_be_echo(case, ending)
     if ending.how is How.UNKNOWN or echo or _held_the_gil(case, ending):
         return False
     if ending.how is How.CLEAN and ending.exit_code == 0:
@@ -108,6 +112,37 @@ def ended_first(case: Case, ending: Ending, others: Iterable[Ending]) -> bool:
         slack = BEAT_NS if ending.from_outside or ending.how is How.VANISHED else UNASKED_NS
         return ending.at_ns <= gave_up + slack and not _frozen(ending, gave_up)
     return ending.at_ns <= gave_up + TEARDOWN_NS
+
+
+def may_be_echo(case: Case, ending: Ending) -> bool:
+    """The calls of the rank are lost, and its end looks like that of one whose call failed because of a peer."""
+    if ending.rank not in case.unrecorded:
+        return False
+    if ending.how not in _ECHOES:
+        # A launcher ends its ranks when one has failed; watchdogs and uncaught errors of a transport abort.
+        return ending.from_outside or ending.signal == signal.SIGABRT
+    said = (ending.exception_message or "").lower()
+    return ending.how is How.EXIT_CODE or any(words in said for words in _PEER_WORDS)
+
+
+def ended_unseen(case: Case) -> frozenset[int]:
+    """Ranks whose calls are lost and whose process all the same ended before anybody gave up, and not as an echo."""
+    known = {rank: ending for rank, ending in case.endings.items() if rank in case.unrecorded}
+    others = list(case.endings.values())
+    return frozenset(
+        rank
+        for rank, ending in known.items()
+        if ending.how is not How.CLEAN
+        and ending.at_ns is not None
+        and (case.gave_up_ns is None or ending.at_ns <= case.gave_up_ns)
+        and ended_first(case, ending, others)
+    )
+
+
+def left_nothing(case: Case, rank: int) -> bool:
+    """There is no recording of the rank, no sign of life and no word on how it ended."""
+    ending = case.endings.get(rank)
+    return ending is None or (ending.how is How.UNKNOWN and ending.last_alive_ns is None)
 
 
 def _before_peers_ended(ending: Ending, peers: list[Ending]) -> bool:

@@ -6,12 +6,18 @@ from roundk.analyze.case import Case
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import ranks_text, verb
+from roundk.analyze.structure.broken_order import find_skip, with_skip
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_text
 
 
 def deadlocks(case: Case, graph: WaitFor) -> list[Finding]:
     """One finding per cycle; no rank is to blame for a circle."""
-    return [_finding(case, graph, ranks, rounds) for ranks, rounds in graph.cycles]
+    found: list[Finding] = []
+    for ranks, rounds in graph.cycles:
+        finding = _finding(case, graph, ranks, rounds)
+        skip = find_skip(case, ranks, rounds)
+        found.append(finding if skip is None else with_skip(case, finding, skip))
+    return found
 
 
 def _finding(case: Case, graph: WaitFor, ranks: tuple[int, ...], rounds: tuple[StuckRound, ...]) -> Finding:

@@ -77,6 +77,9 @@ def _read(case: Case, graph: WaitFor, group: int, lane: Lane, hangs: StuckRound 
     # What a rank calls alone, ahead of its peers, is no reference for itself.
     reach = max(_peer_reach(case, group, lane.rank) - lane.first + 1, 0)
     peers = lane.peers[:reach]
+    skipped = _skipped_new(case, group, replace(lane, peers=peers))
+    if skipped is not None:
+        return skipped
     hung = hangs is not None and any(r != lane.rank for r in hangs.inside) and hangs.seq >= lane.first + reach - 1
     longer = peers + (continued(peers, MAX_SHIFT) if hung and peers else [])
     shifts = find_shifts(lane.own, longer, reached=len(peers))
@@ -87,6 +90,22 @@ def _read(case: Case, graph: WaitFor, group: int, lane: Lane, hangs: StuckRound 
         return None  # two sides that differ in a call or two: nobody can say which of them is shifted
     structure = Structure.SKIPPED_CALL if shift.by > 0 else Structure.EXTRA_CALL
     return Reading(structure, (lane.rank,), group, lane.first + shift.at, shift.by, shift.explained, lane.majority)
+
+
+def _skipped_new(case: Case, group: int, lane: Lane) -> Reading | None:
+    """A rank that goes on as usual where most of its peers make a call that nobody has made before: it skipped that."""
+    both = zip(lane.own, lane.peers, strict=False)
+    at = next((i for i, (own, peer) in enumerate(both) if own != peer), None)
+    if at is None or not lane.majority:
+        return None
+    new = lane.peers[at]
+    if new in lane.peers[:at] or new in lane.own or lane.own[at] not in continued(lane.peers[:at], 1):
+        return None
+    seq = lane.first + at
+    mine, theirs = case.call(group, seq, lane.rank), _reference_call(case, group, seq, lane.rank)
+    if mine is None or theirs is None or has_left(case, theirs["site"], mine["site"]):
+        return None
+    return Reading(Structure.SKIPPED_CALL, (lane.rank,), group, seq, 1, 0, lane.majority)
 
 
 def _chosen(case: Case, graph: WaitFor, group: int, lane: Lane, shifts: list[Shift]) -> Shift:

@@ -173,12 +173,20 @@ def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ..
         doubts.append(f"nothing is recorded of {ranks_text(silent)}")
     if lead.round.unsure:
         doubts.append(f"the recording of {ranks_text(lead.round.unsure)} stops early: it may have entered unseen")
+    blind = culprits.intersection(_unseen(case, lead.round.group))
+    if blind and lead.detail is not Detail.SILENT:
+        doubts.append(f"the recording of {ranks_text(sorted(blind))} is missing or incomplete: only the end is told")
     if lead.detail is Detail.SILENT:
         doubts.append(f"nothing tells what {ranks_text(sorted(culprits))} did")
     proven = case.gave_up_ns is not None or lead.detail in (*_WENT_FIRST, Detail.EXITED_EARLY)
     if not proven and lead.absent_ns < case.stall_ns:
         doubts.append(f"the round was seen open for only {duration(lead.absent_ns)}")
     return tuple(doubts)
+
+
+def _unseen(case: Case, group: int) -> list[int]:
+    """Members of whom the recording cannot tell what they did not call."""
+    return case.frontier.filter(pl.col("group") == group, ~pl.col("sure"))["rank"].to_list()
 
 
 def _no_data(case: Case, rank: int) -> bool:
@@ -235,8 +243,8 @@ def waiting_evidence(case: Case, stuck: StuckRound) -> list[Evidence]:
     first = stuck.inside[0] if stuck.pair is not None else _first_inside(case, stuck)
     what = f"{ranks_text(stuck.entered)} entered {stuck.op} #{stuck.seq}, rank {first} first"
     found.append(Evidence(what, case.source(first), first, stuck.onset_ns))
-    failed = case.blocked.filter(pl.col("outcome") == "failed").sort("end_ns", "rank").head(1)
-    for row in failed.iter_rows(named=True):
+    failed = case.blocked.filter(pl.col("outcome") == "failed", pl.col("end_ns").is_not_null())
+    for row in failed.sort("end_ns", "rank").head(1).iter_rows(named=True):
         after = duration(row["end_ns"] - row["enter_ns"])
         text = f"first to give up: rank {row['rank']} after {after} in {call_text(case, row)}"
         found.append(Evidence(text, case.source(row["rank"]), row["rank"], row["end_ns"]))

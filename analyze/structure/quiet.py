@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -12,6 +13,7 @@ from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, duration, ranks_text, verb
+from roundk.analyze.structure import blame
 from roundk.analyze.structure.missing import last_call
 
 TOGETHER_NS: Final = NS_PER_S
@@ -48,25 +50,67 @@ def at_rest(case: Case) -> Finding:
 def healthy(case: Case) -> Finding:
     """The job ended in order."""
     caught = case.blocked.height
+    partial = [e.rank for e in case.endings.values() if e.data != "present"]
+    whole = case.ordinary_rounds.filter(pl.col("completed") == pl.col("size"))
+    if partial and whole.is_empty():
+        return _unseen_whole(case, partial)
+    against: list[str] = []
+    if caught:
+        against.append(f"{caught} calls failed or never ended, and the program went on without them")
+    if partial:
+        against.append(f"the recording of {ranks_text(partial)} is missing or incomplete")
     return Finding(
         structure=Structure.HEALTHY,
         summary=f"Nothing is wrong: {_rounds_text(case)}, and the job ended in order.",
-        contradictions=(f"{caught} calls failed or never ended, and the program went on without them",)
-        if caught
-        else (),
+        contradictions=tuple(against),
+    )
+
+
+def _unseen_whole(case: Case, partial: list[int]) -> Finding:
+    return Finding(
+        structure=Structure.INSUFFICIENT_EVIDENCE,
+        summary=f"The job ended in order, but no round can be seen complete: the recording of {ranks_text(partial)} is "
+        f"missing or incomplete ({_rounds_text(case)}).",
+        reason=cause.UNDETERMINED,
+        evidence=tuple(last_call(case, rank) for rank in partial[:4]),
+        next_steps=(f"look for the files of {ranks_text(partial)}: full disk, partial copy, lost host",),
     )
 
 
 def unexplained(case: Case) -> Finding:
     """Something went wrong, and no round tells what: the first error of a rank's own, or the end from outside."""
-    errors = [e for e in case.endings.values() if e.how not in (How.UNKNOWN, How.CLEAN) and not e.from_outside]
-    if _killed_together(case, errors):
+    if _ended_from_outside(case):
         return _killed(case)
-    if errors:
-        return _error(case, errors)
-    if any(e.from_outside for e in case.endings.values()):
-        return _killed(case)
-    return _nothing(case)
+    errors = _errors(case)
+    return _error(case, errors) if errors else _nothing(case)
+
+
+def only_ended(case: Case, roots: list[Finding]) -> bool:
+    """All that is wrong is that the job was ended from outside."""
+    unsaid = all(finding.structure is Structure.INSUFFICIENT_EVIDENCE for finding in roots)
+    return unsaid and _ended_from_outside(case)
+
+
+def with_end(case: Case, finding: Finding) -> Finding:
+    """A finding on a job that was ended from outside, with what is known of that end."""
+    killed = _killed(case)
+    remark = f"The whole job was ended from outside ({_ways(case)}): who did it, and why, was not looked at."
+    return replace(
+        finding,
+        evidence=(*finding.evidence, *killed.evidence),
+        not_checked=(*finding.not_checked, remark),
+        next_steps=(*finding.next_steps, *killed.next_steps),
+    )
+
+
+def _errors(case: Case) -> list[Ending]:
+    """Ends that nobody brought about from outside."""
+    return [e for e in case.endings.values() if e.how not in (How.UNKNOWN, How.CLEAN) and not e.from_outside]
+
+
+def _ended_from_outside(case: Case) -> bool:
+    errors = _errors(case)
+    return _killed_together(case, errors) or (not errors and any(e.from_outside for e in case.endings.values()))
 
 
 def _killed_together(case: Case, errors: list[Ending]) -> bool:
@@ -77,14 +121,17 @@ def _killed_together(case: Case, errors: list[Ending]) -> bool:
     return len({e.signal for e in errors}) == 1 and len(alive) == len(errors) and max(alive) - min(alive) <= TOGETHER_NS
 
 
+def _ways(case: Case) -> str:
+    return ", ".join(sorted({e.text for e in case.endings.values() if e.how is not How.UNKNOWN}))
+
+
 def _killed(case: Case) -> Finding:
     ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
-    ways = ", ".join(sorted({e.text for e in ends}))
     evidence = tuple(Evidence(f"rank {e.rank} {e.text}", e.source, e.rank, e.seen_ns or e.at_ns) for e in ends[:8])
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
-        summary=f"The whole job was ended from outside ({ways}), and no round had been open for longer than usual: "
-        "nothing recorded says that a rank was at fault.",
+        summary=f"The whole job was ended from outside ({_ways(case)}), and no round had been open for longer than "
+        "usual: nothing recorded says that a rank was at fault.",
         reason=Reason(Cause.PROCESS_KILLED, Confidence.MEDIUM, "", evidence),
         evidence=evidence,
         next_steps=(
@@ -96,7 +143,7 @@ def _killed(case: Case) -> Finding:
 def _error(case: Case, errors: list[Ending]) -> Finding:
     waiting = set(case.blocked["rank"].to_list())
     first = min(errors, key=lambda e: (e.at_ns is None, e.at_ns or 0, e.rank))
-    echo = first.rank in case.failed_ranks
+    echo = first.rank in case.failed_ranks or blame.may_be_echo(case, first)
     why = cause.ended(case, first)
     outside = first.rank not in waiting and not _blind(case, first.rank)
     tail = ", in a call that its peers did not break" if echo else ", outside any call" if outside else ""
@@ -145,7 +192,7 @@ def _nothing(case: Case) -> Finding:
 
 def no_calls(case: Case) -> Finding:
     """Not one call was recorded."""
-    errors = [e for e in case.endings.values() if e.how not in (How.UNKNOWN, How.CLEAN) and not e.from_outside]
+    errors = _errors(case)
     if errors:
         return _error(case, errors)
     seen = [e.rank for e in case.endings.values() if e.data in ("present", "truncated")]

@@ -5,16 +5,17 @@ Such a call raised before the backend had it: a wrong shape, a wrong device. Wha
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from roundk.analyze import cause
 from roundk.analyze.case import Case
-from roundk.analyze.endings import How
+from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, ranks_text, verb
+from roundk.analyze.structure import blame
 from roundk.analyze.structure.entered import gone_inside, structure_of
 from roundk.analyze.structure.missing import waiting_evidence
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_calls, stuck_text
@@ -94,9 +95,17 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound, culprits: tuple[int,
     )
 
 
+def _is_of_call(case: Case, ending: Ending, call: dict[str, Any]) -> bool:
+    """The exception that ended the rank is the one that its call raised, and not a later one after that was caught."""
+    if ending.how is not How.EXCEPTION or ending.at_ns is None or call["end_ns"] is None:
+        return False
+    went_on = case.calls.filter(pl.col("rank") == call["rank"], pl.col("enter_ns") > call["end_ns"])
+    return went_on.is_empty() and abs(ending.at_ns - call["end_ns"]) <= blame.TEARDOWN_NS
+
+
 def _reason(case: Case, own: pl.DataFrame) -> Reason:
     first = own.sort("end_ns", "rank").row(0, named=True)
     ending = case.endings.get(first["rank"])
-    if ending is None or ending.how is not How.EXCEPTION:
+    if ending is None or not _is_of_call(case, ending, first):
         return Reason(Cause.EXCEPTION, Confidence.MEDIUM, f"the call raised on rank {first['rank']}")
     return cause.ended(case, ending)

@@ -168,3 +168,25 @@ def test_minority_of_a_circle_is_named_in_the_evidence_and_not_blamed():
     report = ended(job)
     assert outline(report)[:4] == ("ORDER_DEADLOCK", None, "CODE_DIVERGENCE", ())
     assert any("rank 2 is in the minority" in e.what for e in report.verdicts[0].evidence)
+
+
+# Exceptions that are not those of the call
+
+
+def test_exception_that_came_long_after_the_failed_call_is_not_told_as_its_own():
+    """Rank 1 caught the error of its call, and what ended it later is the time-out of another."""
+    job = failing(Job().rounds(5), 1, echo=1.0)
+    job.call(1, job.clock, job.clock + 9, outcome="failed", site="other")
+    job.raises(1, at=job.clock + 9.02, kind="RuntimeError", message="Timed out waiting 9000ms")
+    verdict = ended(job, after=10).verdicts[0]
+    assert (verdict.detail, verdict.culprit_ranks, verdict.cause) == ("RAISED", (1,), "EXCEPTION")
+    assert "Timed out" not in verdict.summary
+    assert not any("Timed out" in e.what for e in verdict.evidence)
+
+
+def test_exception_soon_after_a_failed_call_that_the_rank_went_on_from():
+    job = failing(Job().rounds(5), 1)
+    at = job.clock - 1.0
+    job.call(1, at + 0.01, at + 0.1, outcome="failed", site="other", issued_ns=None)
+    job.raises(1, at=at + 0.12, message="another matter")
+    assert "another matter" not in ended(job).verdicts[0].summary

@@ -89,7 +89,9 @@ def test_usual_pause_of_one_rank_is_no_absence():
     for number in range(12):
         job.round(late={0: 2.0} if number % 4 == 3 else {})
     job.hang(without=[0]).exits(0, 1, 2, 3, at=job.clock + 1.8, signal=9)
-    assert outline(ended(job, after=4))[0] == "INSUFFICIENT_EVIDENCE"
+    report = ended(job, after=4)
+    assert [v.structure for v in report.verdicts] == ["STRAGGLER"]
+    assert report.verdicts[0].culprit_ranks == (0,)
 
 
 def test_no_calls():

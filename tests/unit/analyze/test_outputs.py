@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -115,3 +119,36 @@ def test_nothing_readable(tmp_path):
         sources.load([tmp_path])
     with pytest.raises(RunError, match="no such file"):
         sources.load([tmp_path / "absent"])
+
+
+NEVER_ENTERED = pathlib.Path(__file__).parents[3] / "sample_traces" / "never_entered"
+
+
+def analyze_into(stdout):
+    """The command as a process of its own that prints to this file."""
+    args = [sys.executable, "-m", "roundk", "analyze", str(NEVER_ENTERED)]
+    return subprocess.run(args, check=False, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+def test_report_that_cannot_be_written_is_a_message_and_not_a_traceback():
+    with pathlib.Path("/dev/full").open("w") as full:
+        done = analyze_into(full)
+    assert done.returncode == 2
+    assert done.stderr.startswith("roundk: the report cannot be written")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_report_into_a_closed_pipe_is_no_traceback():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = analyze_into(writing)
+    os.close(writing)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_picture_that_cannot_be_drawn_leaves_the_exit_code_of_the_verdict(tmp_path):
+    result = CliRunner().invoke(command, [str(NEVER_ENTERED), "--plot", str(tmp_path / "none" / "chart.png")])
+    assert result.exit_code == 1
+    assert "RANK_NOT_ENTERED" in result.stdout
+    assert result.stderr.startswith("roundk: ")
