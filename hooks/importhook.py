@@ -44,7 +44,10 @@ class _Finder:
             execute(module)
             self.function()
 
-        loader.exec_module = exec_module
+        try:
+            loader.exec_module = exec_module
+        except (AttributeError, TypeError):
+            return  # a loader that takes no attributes: the module is imported all the same
 
 
 def when_imported(name: str, function: Callable[[], object]) -> None:

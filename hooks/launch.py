@@ -53,15 +53,19 @@ def run(
         logs: Keep stdout and stderr beside the trace.
         nccl_debug: Have NCCL write its log of this level (WARN, INFO) beside the trace.
     """
-    tee.hold_closed_streams()
+    failsafe.guard(tee.hold_closed_streams)()
     found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
+    launcher = failsafe.guard(_made)(found, command)
+    environment = failsafe.guard(launcher.environment)(nccl_debug) if launcher else None
+    return _started(command, environment or dict(os.environ), launcher, logs=logs)
+
+
+def _made(found: config.Config, command: Sequence[str]) -> _Launcher | None:
     try:
-        launcher: _Launcher | None = _Launcher(found, command)
+        return _Launcher(found, command)
     except OSError as error:
         failsafe.warn(f"{found.run} cannot be written, the command runs unrecorded: {error}")
-        launcher = None
-    environment = launcher.environment(nccl_debug) if launcher else dict(os.environ)
-    return _started(command, environment, launcher, logs=logs)
+        return None
 
 
 def default_directory() -> str:
@@ -77,7 +81,8 @@ def _started(command: Sequence[str], environment: dict[str, str], launcher: _Lau
 
     if launcher and logs:
         failsafe.guard(launcher.keep_logs)()
-    stdout, stderr = launcher.streams() if launcher else (None, None)
+    streams = failsafe.guard(launcher.streams)() if launcher else None
+    stdout, stderr = streams or (None, None)
     try:
         child = subprocess.Popen(
             command,
