@@ -1,21 +1,17 @@
 """Exceptions that nobody caught: type, message and frame, noted before the process ends by them.
 
-A process that has no files yet (it failed before its first process group) notes them in a file of its own, with the
-rank that its environment gives it.
+A process that has no files yet, as it failed before its first process group, notes them by `early`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-import time
 import traceback
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe, importhook, sites
-from roundk.tracer import rundir
+from roundk.hooks import early, failsafe, importhook, sites
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,20 +47,8 @@ class _Notes:
         recorder = self._process.recorder
         if recorder is not None:
             recorder.note(kind, **fields)
-        elif os.environ.get("RANK", "").isdigit():
-            self._note_early(kind, fields)
-
-    def _note_early(self, kind: str, fields: dict[str, Any]) -> None:
-        folder = rundir.prepare(self._process.config.run)
-        file = rundir.LineFile(os.path.join(folder, f"early-{os.getpid()}.jsonl"))
-        about = {
-            "kind": kind,
-            "time_ns": time.time_ns(),
-            "pid": os.getpid(),
-            "rank": int(os.environ["RANK"]),
-            "world_size": int(os.environ.get("WORLD_SIZE") or 0) or None,
-        }
-        file.append({**about, **rundir.generation(os.environ), **fields})
+        else:
+            early.note(self._process.config.run, kind, **fields)
 
 
 def _hook_main_thread(notes: _Notes) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _Result = TypeVar("_Result")
-_Entered = TypeVar("_Entered")
 
 errors = 0
 """Errors of ours in this process."""
@@ -75,7 +74,7 @@ def trip(error: BaseException) -> None:
     reason = f"{type(error).__name__}: {error}{where}"
     for switch_off in _switches:
         attempt(switch_off, reason)
-    warn(f"recording is off in this process, training goes on: {reason}")
+    attempt(warn, f"recording is off in this process, training goes on: {reason}")  # stderr may be the job's own
 
 
 def attempt(function: Callable[..., object], *args: object) -> None:
@@ -100,65 +99,16 @@ RAISED = object()
 """Stands for the result of a call that raised."""
 
 
-def around(
-    before: Callable[[tuple[Any, ...]], _Entered | None],
-    call: Callable[..., Any],
-    after: Callable[[_Entered, Any], None],
-    interrupted: Callable[[_Entered | None], None],
-    key: Any,
-) -> Callable[..., Any]:
-    """A kernel: `call(keyset less key, *args)`, after `before(args)` and ahead of `after(what before gave, result)`.
+def stop_here(error: BaseException, interrupted: Callable[..., object] | None = None, *args: object) -> None:
+    """Let an exception that came out of our code go no further; raise it again where it is the job's own.
 
-    An error of `before` or `after` is ours and stays here; one of `call` is the user's and passes, `after` being told
-    `RAISED`. Where `before` gives None, `after` is not run. Where the job's own exception comes up in `before` or
-    `after`, `interrupted` is told what `before` gave. One function, since every collective goes through it.
+    `interrupted(*args)` is told in that case.
     """
-
-    def fenced(keyset: Any, *args: Any) -> Any:
-        try:
-            entered = before(args)
-        except BaseException as error:
-            if is_jobs(error):
-                attempt(interrupted, None)
-                raise
-            trip(error)
-            entered = None
-        if entered is None:
-            return call(keyset.remove(key), *args)
-        result = RAISED
-        try:
-            result = call(keyset.remove(key), *args)
-        finally:
-            try:
-                after(entered, result)
-            except BaseException as error:
-                if is_jobs(error):
-                    attempt(interrupted, entered)
-                    raise
-                trip(error)
-        return result
-
-    return fenced
-
-
-def then(call: Callable[..., Any], told: Callable[[Any, int], None], returned: int, raised: int) -> Callable[..., Any]:
-    """A method: `call`, then `told(self, returned or raised)`, an error of which is ours and stays here."""
-
-    def fenced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        how = raised
-        try:
-            result = call(self, *args, **kwargs)
-            how = returned
-        finally:
-            try:
-                told(self, how)
-            except Exception as error:
-                if is_jobs(error):
-                    raise
-                trip(error)
-        return result
-
-    return fenced
+    if is_jobs(error):
+        if interrupted is not None:
+            attempt(interrupted, *args)
+        raise error
+    trip(error)
 
 
 def guard(function: Callable[..., _Result]) -> Callable[..., _Result | None]:

@@ -7,12 +7,13 @@ of roundk, and at start-up next to nothing at all.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers know the name; `typing` costs a process that never imports torch ten milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 
 class _Finder:

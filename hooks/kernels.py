@@ -8,37 +8,23 @@ Source: torch/csrc/distributed/c10d/Ops.cpp; `torch.library.Library.impl(..., wi
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import dynamo, failsafe
-from roundk.hooks.plans import NO_WORK, ONLY_RESULT, Plan
-from roundk.tracer import words
+from roundk.hooks import dynamo, failsafe, methods
+from roundk.hooks.plans import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roundk.hooks.recorder import Recorder
-    from roundk.hooks.works import Call
+    from roundk.hooks.process import Process
 
-_reducing = threading.local()
+
 _libraries: list[Any] = []
 """Kept for ever: a library that is dropped takes its kernels with it."""
 
-_REDUCING_METHODS = (
-    "allreduce",
-    "allreduce_coalesced",
-    "reduce",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced",
-)
 
-
-def install(recorder: Callable[[], Recorder | None]) -> None:
-    """Register the kernels. `recorder()` gives who records, or None."""
+def install(process: Process) -> None:
+    """Register the kernels. `process` has the recorder."""
     import torch
 
     library = torch.library.Library("c10d", "IMPL")
@@ -46,10 +32,8 @@ def install(recorder: Callable[[], Recorder | None]) -> None:
     for name in operations():
         operation = getattr(torch.ops.c10d, name).default
         library.impl(
-            name, _kernel(operation, Plan(name, operation._schema), recorder), "BackendSelect", with_keyset=True
+            name, _kernel(operation, Plan(name, operation._schema), process), "BackendSelect", with_keyset=True
         )
-    for method in _REDUCING_METHODS:
-        _note_reduce_op(method)
 
 
 def operations() -> list[str]:
@@ -64,73 +48,36 @@ def operations() -> list[str]:
     )
 
 
-def _kernel(operation: Any, plan: Plan, recorder: Callable[[], Recorder | None]) -> Callable[..., Any]:
+def _kernel(operation: Any, plan: Plan, process: Process) -> Callable[..., Any]:
+    """A kernel: `kernel(keyset, *args)`, which redispatches with this key removed and records before and after.
+
+    An error of ours stays here; one of the call is the user's and passes. One function, since every collective goes
+    through it, and each more costs its time.
+    """
     import torch
 
     key = torch._C.DispatchKey.BackendSelect
-    unbox = torch.distributed.Work.unbox
-    work_at = plan.work_at
+    redispatch = operation._handle.redispatch_boxed
+    opened = failsafe.guard(process.open)
+    threads = methods.threads
 
-    def enter(args: tuple[Any, ...]) -> tuple[Recorder, Call] | None:
-        records = recorder()
+    def kernel(keyset: Any, *args: Any) -> Any:
+        records = process.recorder or opened()
         if records is None:
-            return None
-        call = records.enter(plan, args, getattr(_reducing, "op", None) or 0)
-        return None if call is None else (records, call)
-
-    def leave(entered: tuple[Recorder, Call], result: Any) -> None:
-        records, call = entered
-        raised = result is failsafe.RAISED
-        boxed = None if raised or work_at == NO_WORK else result if work_at == ONLY_RESULT else result[work_at]
-        records.returned(plan, call, None if boxed is None else unbox(boxed), raised)
-
-    def interrupted(entered: tuple[Recorder, Call] | None) -> None:
-        records, call = entered or (recorder(), None)
-        if records is not None:
-            records.interrupted(call)
-
-    return dynamo.untraced(failsafe.around(enter, operation._handle.redispatch_boxed, leave, interrupted, key))
-
-
-def _note_reduce_op(method: str) -> None:
-    """Keep what reduction a ProcessGroup method was given: the dispatcher passes it as an object Python cannot read."""
-    import torch.distributed
-    from torch.distributed import ProcessGroup, ReduceOp
-
-    original = getattr(ProcessGroup, method, None)
-    if original is None:
-        return
-
-    codes = {kind.value: _CODES.get(name, _CODES["OTHER"]) for name, kind in ReduceOp.RedOpType.__members__.items()}
-
-    options = {
-        getattr(torch.distributed, name, None)
-        for name in ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
-    }
-
-    def reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        for value in (*reversed(args), *kwargs.values()):
-            kind = type(value)
-            if kind in options:
-                return codes[value.reduceOp.op.value]
-            if kind is ReduceOp.RedOpType:  # ahead of the next: torch makes this an instance of ReduceOp too
-                return codes[value.value]
-            if isinstance(value, ReduceOp):
-                return codes[value.op.value]
-        return _CODES["SUM"]  # the default of every one of these methods
-
-    read = failsafe.guard(reduction)
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _reducing.op = read(args, kwargs)
+            return redispatch(keyset.remove(key), *args)
+        call, result, running = None, failsafe.RAISED, threads.running
         try:
-            return original(self, *args, **kwargs)
+            call = records.enter(plan, args, running)
+        except BaseException as error:  # noqa: BLE001 - the fence, in place
+            failsafe.stop_here(error, records.interrupted, None)
+        try:
+            result = redispatch(keyset.remove(key), *args)
         finally:
-            _reducing.op = None
+            if call is not None:
+                try:
+                    records.returned(plan, call, result, running)
+                except BaseException as error:  # noqa: BLE001 - the same
+                    failsafe.stop_here(error, records.interrupted, call)
+        return result
 
-    wrapper.__name__ = method
-    wrapper.__doc__ = original.__doc__
-    setattr(ProcessGroup, method, dynamo.untraced(wrapper))
-
-
-_CODES = {name: code for code, name in enumerate(words.REDUCE_OPS)}
+    return dynamo.untraced(kernel)

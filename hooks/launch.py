@@ -109,11 +109,18 @@ def _wait(child: subprocess.Popen[bytes], launcher: _Launcher | None) -> int:
     while (code := child.poll()) is None:
         received = signal.sigtimedwait(_FORWARDED | _NOTICED, LOOK_S)
         if received is not None and received.si_signo in _FORWARDED and received.si_code != _FROM_KERNEL:
-            child.send_signal(received.si_signo)
+            _forward(child, received.si_signo)
             if launcher:
                 failsafe.guard(launcher.forwarded)(received.si_signo)
         look()
     return code
+
+
+def _forward(child: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        child.send_signal(number)
+    except PermissionError as error:  # `sudo` as the command
+        failsafe.warn(f"{signal.Signals(number).name} cannot be passed on to the command: {error.strerror}")
 
 
 def _nothing() -> None:
@@ -232,13 +239,17 @@ class _Launcher:
         where = os.path.relpath(self._config.run)
         if where.startswith(".."):
             where = self._config.run
-        if not self._watch.seen:
+        seen, left = self._watch.seen, self._watch.left()
+        if not seen:
             if self._descendants:
                 self._tell_reasons(f"no rank was recorded in {where}", self._descendants)
-        elif code:
+            return
+        if left < seen:
+            failsafe.warn(f"{seen - left} of {seen} rank(s) left nothing in {where}: is its disk full, was it removed?")
+        if code:
             failsafe.warn(f"the command ended with {_how(code)}; `roundk analyze {where}` says why")
-        else:
-            failsafe.warn(f"recorded {self._watch.seen} rank(s) in {where}")
+        elif left:
+            failsafe.warn(f"recorded {left} rank(s) in {where}")
 
 
 def _how(code: int) -> str:

@@ -41,6 +41,7 @@ _GLOO_END_UNSEEN = frozenset(
 
 ONLY_RESULT, NO_WORK = -1, -2
 """Where the Work is when it is not one of several results."""
+_NOWHERE = 1_000
 _OUTPUTS = ("output_tensors", "output_tensor", "output_lists", "outputs", "output")
 _INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors")
 
@@ -64,13 +65,11 @@ class Plan:
         is_p2p: It is a send or a recv.
         group_at: Position of the process group, boxed; `unbox` gives torch's object.
         peer_at: Position of the root or peer (a group rank); -1: none.
+        async_at: Position of the flag that asks for an asynchronous call; beyond all positions where there is none.
+        async_default: What holds where it is not passed, as arguments equal to their default are not.
         work_at: Position of the Work among several results, `ONLY_RESULT` or `NO_WORK`.
-        returns_done: The call has ended when it returns.
         gloo_end_unseen: See `_GLOO_END_UNSEEN`.
-        depth: Frames of ours between `Sites.here` and torch.
     """
-
-    depth = 2  # Recorder.enter and the kernel's `enter`; the fenced frame above them is always there to start from
 
     def __init__(self, name: str, schema: Any) -> None:
         self.op = _NAMES.get(name, name)
@@ -80,22 +79,16 @@ class Plan:
         self.group_at = groups[0]
         self.is_p2p = self.op in words.P2P
         self.peer_at = next((at[k] for k in ("root_rank", "dst", "src") if k in at), -1)
-        self._async_at = at.get("async_op", -1)
-        self._async_default = int(self._async_at >= 0) or int(self.op in words.P2P)
+        self.async_at = at.get("async_op", _NOWHERE)
+        self.async_default = self.async_at != _NOWHERE or self.is_p2p
         self._out_at = next((at[k] for k in _OUTPUTS if k in at), -1)
         self._in_at = next((at[k] for k in _INPUTS if k in at), -1)
         self._splits_at = tuple(at[k] for k in ("output_split_sizes", "input_split_sizes") if k in at)
         self.work_at = {0: NO_WORK, 1: ONLY_RESULT}.get(len(schema.returns), len(schema.returns) - 1)
-        self.returns_done = self.work_at == NO_WORK
         self.gloo_end_unseen = self.op in _GLOO_END_UNSEEN
         from torch.distributed import ProcessGroup
 
         self.unbox = ProcessGroup.unbox
-
-    def is_async(self, args: tuple[Any, ...]) -> int:
-        """1 where the caller asked for an asynchronous call. Arguments equal to their default are not passed."""
-        at = self._async_at
-        return int(args[at]) if 0 <= at < len(args) else self._async_default
 
     def key(self, args: tuple[Any, ...]) -> tuple[Any, Any]:
         """What tells this call's signature from others, and its first tensor (None: it has none)."""

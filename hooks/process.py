@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from roundk.hooks import exceptions, failsafe, goodbye, kernels, pseudo, steps, works
+from roundk.hooks import early, exceptions, failsafe, goodbye, kernels, methods, pseudo, steps, works
 from roundk.hooks.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Process:
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.switch_off(reason)
+        early.note(self.config.run, "off", why=reason)
 
     def forked(self) -> None:
         """In a forked child: the parent's files are the parent's, and its thread did not come along.
@@ -71,6 +72,7 @@ class Process:
         recorder, self.recorder = self.recorder, None
         self._of_parent = recorder
         self.pending.in_child()
+        methods.in_child()
         self._lock = threading.Lock()
         if recorder is not None and recorder.stacks is not None:
             recorder.stacks.in_child()
@@ -99,8 +101,9 @@ def install(config: Config) -> None:
     """Hook torch.distributed, the optimizers, uncaught exceptions, fork and exit of this process."""
     process = Process(config)
     failsafe.on_error(process.switch_off)
-    kernels.install(process.current)
-    works.patch_wait(process.pending.ended)
+    kernels.install(process)
+    methods.install(process.pending)
+    works.patch_wait(process.pending)
     pseudo.install(process)
     steps.install(process.stepped)
     exceptions.install(process)

@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from threading import get_native_id
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe, flight_recorder, sites, works
+from roundk.hooks import failsafe, flight_recorder, methods, sites, works
 from roundk.hooks.device import DeviceTimes, Mark, harmless_to_captures
 from roundk.hooks.groups import Groups
+from roundk.hooks.plans import NO_WORK, ONLY_RESULT
 from roundk.hooks.stacks import Stacks
 from roundk.hooks.stall import StallWatch
 from roundk.hooks.works import ASKED, UNSEEN, WAITED
@@ -27,6 +29,7 @@ from roundk.tracer import ring, rundir, template, words
 if TYPE_CHECKING:
     from roundk.hooks.config import Config
     from roundk.hooks.groups import Group
+    from roundk.hooks.methods import Running
     from roundk.hooks.plans import Plan, Signature
 
 PERIOD_S = 0.01
@@ -72,6 +75,7 @@ class Recorder:
         self.groups = Groups(self.side)
         self._sites = sites.Sites(self.side)
         self._signatures: dict[Any, Signature] = {}
+        self._unbox = torch.distributed.Work.unbox
         self.pending = pending
         self.device = DeviceTimes(torch.cuda, harmless_to_captures)
         self.step = 0
@@ -90,19 +94,30 @@ class Recorder:
 
     # Called by the training threads
 
-    def enter(self, plan: Plan, args: tuple[Any, ...], reduce_op: int) -> works.Call | None:
-        """Store that a call entered the dispatcher; None where it is not recorded."""
-        now = time.time_ns()
+    def enter(self, plan: Plan, args: tuple[Any, ...], running: Running) -> works.Call | None:  # noqa: C901 - one frame
+        """Store that a call entered the dispatcher; None where it is not recorded.
+
+        `running` is the method of a process group that made it, if it is of the same operation.
+        """
+        now = time_ns()
         key, tensor = plan.key(args)
         cpu = tensor is None or tensor.is_cpu
         if not cpu and tensor.is_meta:
             return None  # a trace with fake tensors, not a call
-        pg = plan.unbox(args[plan.group_at])
+        code = plan.code
+        by_method = running.op == code
+        if by_method:
+            running.op = (
+                methods.NONE
+            )  # another call of the same operation, from C++ inside this one, is not the method's
+            pg = running.group
+        else:
+            pg = plan.unbox(args[plan.group_at])
         group = self.groups.by_name.get(pg.group_name) or self.groups.register(pg)
         number, numel, bytes_in, bytes_out, dtype = self._signatures.get(key) or self._new_signature(key, plan, args)
         peer = group.peer(args[plan.peer_at]) if plan.peer_at >= 0 else 0
         seq = group.next_of_pair(plan.op, peer) if plan.is_p2p else group.next_seq()
-        site = self._sites.here(plan.depth)
+        site = self._sites.here()
         segment = self._segment
         row = segment.take()
         if row >= segment.rows:
@@ -110,10 +125,8 @@ class Recorder:
             if place is None:
                 return None
             segment, row = place
-        columns = segment.columns
         # Unpacked once: cheaper than one attribute of the tuple for each store.
-        commits, enters, _, _, _, seqs, numels, ins, outs, groups, signatures, sites_, *others = columns
-        steps, threads, peers, ops, dtypes, reduce_ops, asyncs, *_ = others
+        commits, enters, seqs, numels, ins, outs, groups, signatures, sites_, threads, ops, dtypes = segment.entry
         enters[row] = now
         seqs[row] = seq
         numels[row] = numel
@@ -122,34 +135,45 @@ class Recorder:
         groups[row] = group.id
         signatures[row] = number
         sites_[row] = site
-        threads[row] = get_native_id()
-        ops[row] = plan.code
+        threads[row] = running.thread
+        ops[row] = code
         dtypes[row] = dtype
-        if reduce_op:  # a new row is all zeros: what is zero need not be stored
-            reduce_ops[row] = reduce_op
-        if peer:
-            peers[row] = peer
+        columns = segment.columns
+        if peer:  # a new row is all zeros: what is zero need not be stored
+            columns.peer[row] = peer
         if self.step:
-            steps[row] = self.step
-        if plan.is_async(args):
-            asyncs[row] = 1
+            columns.step[row] = self.step
+        if args[plan.async_at] if plan.async_at < len(args) else plan.async_default:
+            columns.is_async[row] = 1
+        if by_method and running.reduce_op:
+            columns.reduce_op[row] = running.reduce_op
         commits[row] = segment.base + row + 1
-        if cpu:
-            return columns, row, WAITED if plan.gloo_end_unseen and group.backend == "gloo" else ASKED
-        mark = self.device.mark(tensor.device.index, group.coalescing) if tensor.is_cuda else UNSEEN
-        return columns, row, mark
+        if not cpu:
+            mark = self.device.mark(tensor.device.index, group.coalescing) if tensor.is_cuda else UNSEEN
+            return columns, row, mark
+        call = columns, row, WAITED if plan.gloo_end_unseen and group.backend == "gloo" else ASKED
+        if by_method:
+            running.call = call
+        return call
 
-    def returned(self, plan: Plan, call: works.Call, work: Any, raised: bool) -> None:
-        """Store that the dispatcher came back with a Work, None, or an exception."""
-        now = time.time_ns()
+    def returned(self, plan: Plan, call: works.Call, result: Any, running: Running) -> None:
+        """Store that the dispatcher came back with its results or, `failsafe.RAISED`, an exception."""
+        now = time_ns()
         columns, row, end = call
-        if raised:
+        if result is failsafe.RAISED:
+            running.call = None
             works.finish(call, words.FAILED, now)
             return
         columns.issued_ns[row] = now
-        if plan.returns_done:
+        if running.call is call:
+            return  # the method has its Work and awaits that
+        at = plan.work_at
+        if at == NO_WORK:
             works.finish(call, words.COMPLETED, now)
-        elif isinstance(end, Mark):
+            return
+        boxed = result if at == ONLY_RESULT else result[at]
+        work = None if boxed is None else self._unbox(boxed)
+        if isinstance(end, Mark):
             if end.coalescing is None:
                 self.device.watch(call, work)
             else:
@@ -167,7 +191,7 @@ class Recorder:
             if columns.issued_ns[row]:
                 works.finish(call, words.NOT_RECORDED, 0)
             else:
-                works.finish(call, words.FAILED, time.time_ns())
+                works.finish(call, words.FAILED, time_ns())
 
     def _unissued(self) -> works.Call | None:
         """The newest row of this thread, where its call has not returned."""
@@ -180,7 +204,7 @@ class Recorder:
 
     def enter_pseudo(self, code: int, group: Group, enter_ns: int) -> works.Call | None:
         """Store that a call entered which torch does not dispatch; None where it is not recorded."""
-        seq, site = group.next_seq(), self._sites.here(0)
+        seq, site = group.next_seq(), self._sites.here()
         place = self._place()
         if place is None:
             return None
@@ -198,7 +222,7 @@ class Recorder:
 
     def stepped(self) -> None:
         """Store that a training step ended."""
-        now = time.time_ns()
+        now = time_ns()
         self.step += 1
         place = self._place()
         if place is not None:
@@ -212,7 +236,7 @@ class Recorder:
 
     def leave_pseudo(self, call: works.Call, *, raised: bool) -> None:
         """Store that such a call returned, and so ended, or raised."""
-        now = time.time_ns()
+        now = time_ns()
         columns, row, _ = call
         if not raised:
             columns.issued_ns[row] = now
@@ -256,7 +280,7 @@ class Recorder:
             tend_once()
 
     def _tend_once(self) -> None:
-        self.side.renew(time.time_ns())
+        self.side.renew(time_ns())
         if self.stacks is None:
             self.stacks = Stacks(f"{self._stem}.stacks", self._config.stall_s)
         if time.monotonic() >= self._look_at:
@@ -298,7 +322,7 @@ class Recorder:
 
     def note(self, kind: str, **fields: Any) -> None:
         """Store a line about this process with the time."""
-        self.side.append({"kind": kind, "time_ns": time.time_ns(), **fields})
+        self.side.append({"kind": kind, "time_ns": time_ns(), **fields})
 
     def switch_off(self, reason: str) -> None:
         """Stop after an error of ours: say why, and leave no call open whose end will not be seen."""
@@ -318,11 +342,11 @@ class Recorder:
         self.pending.ask()
         self.note("goodbye")
         self.side.reserve()
-        self.side.renew(time.time_ns())
+        self.side.renew(time_ns())
 
 
 def _off(reason: str) -> dict[str, Any]:
-    return {"kind": "off", "time_ns": time.time_ns(), "why": reason}
+    return {"kind": "off", "time_ns": time_ns(), "why": reason}
 
 
 def _process(rank: int, world_size: int) -> dict[str, Any]:
@@ -340,7 +364,7 @@ def _process(rank: int, world_size: int) -> dict[str, Any]:
         "main_thread": threading.main_thread().ident,
         "started_ticks": stat[1] if stat else None,
         **rundir.generation(os.environ),
-        "time_ns": time.time_ns(),
+        "time_ns": time_ns(),
         "monotonic_ns": time.monotonic_ns(),
         "python": sys.version.split()[0],
         "torch": str(torch.__version__),

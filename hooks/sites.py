@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -57,26 +58,38 @@ class Sites:
     def __init__(self, side: SideFile) -> None:
         self._side = side
         self._foreign = foreign_folders()
-        self._users: dict[CodeType, bool] = {}
-        self._ids: dict[tuple[CodeType, int], int] = {}
+        self._codes: dict[int, CodeType] = {}
+        self._ids: dict[int, dict[int, int] | None] = {}
         self._places: dict[tuple[str, int, str], int] = {}
 
-    def here(self, depth: int) -> int:
-        """Id of the calling place, looking from `depth` frames above the caller; 0: no frame of the user's."""
-        frame: FrameType | None = sys._getframe(depth + 1)
-        users = self._users
+    def here(self) -> int:
+        """Id of the place that the caller's caller was called from; 0: no frame of the user's.
+
+        Looked up by the code's address, and the codes kept: to hash one goes through all of its constants.
+        """
+        frame = sys._getframe(2).f_back
+        known = self._ids
         while frame is not None:
             code = frame.f_code
-            is_users = users.get(code)
-            if is_users is None:
-                is_users = users[code] = is_users_file(code.co_filename, self._foreign)
-            if is_users:
-                return self._ids.get((code, frame.f_lasti)) or self._new(frame)
+            try:
+                ids = known[id(code)]
+            except KeyError:
+                ids = self._learn(code)
+            if ids is not None:
+                return ids.get(frame.f_lasti) or self._new(ids, frame)
             frame = frame.f_back
         return 0
 
-    def _new(self, frame: FrameType) -> int:
-        if len(self._ids) >= _MOST_SITES:
+    def _learn(self, code: CodeType) -> dict[int, int] | None:
+        """Sites in a code that was not seen before, none so far; None where it is not the user's."""
+        ids: dict[int, int] | None = {} if is_users_file(code.co_filename, self._foreign) else None
+        if len(self._codes) < _MOST_SITES:
+            self._codes[id(code)] = code
+            self._ids[id(code)] = ids
+        return ids
+
+    def _new(self, ids: dict[int, int], frame: FrameType) -> int:
+        if len(self._places) >= _MOST_SITES:
             return 0
         code, line = frame.f_code, frame.f_lineno or 0
         place = (code.co_filename, line, code.co_qualname)
@@ -96,7 +109,7 @@ class Sites:
                     "loops": [self._loop(f) for f in frames],
                 }
             )
-        self._ids[code, frame.f_lasti] = number
+        ids[frame.f_lasti] = number
         return number
 
     def _loop(self, frame: FrameType) -> int | None:
@@ -122,14 +135,21 @@ def loop_line(code: CodeType, at: int) -> int | None:
     Source: CPython 3.11 to 3.14, Lib/dis.py and Python/compile.c (JUMP_BACKWARD, POP_JUMP_BACKWARD_IF_*).
     """
     start, line = -1, None
-    instructions: dict[int, Any] = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
-    lines = {offset: _line(code, offset) for offset in instructions}
-    for offset, instruction in instructions.items():
-        backward = "JUMP" in instruction.opname and isinstance(instruction.argval, int) and instruction.argval <= offset
-        if backward and start < instruction.argval <= at <= offset:
-            start = instruction.argval
-            line = lines[offset if instruction.opname.startswith("POP_JUMP") else start]
+    for begin, end, loop in _loops(code):
+        if start < begin <= at <= end:
+            start, line = begin, loop
     return line
+
+
+@functools.lru_cache(maxsize=4096)
+def _loops(code: CodeType) -> list[tuple[int, int, int | None]]:
+    """Offsets of a code's loops, first and last, and their lines: a long function takes long to take apart."""
+    found = []
+    for instruction in dis.get_instructions(code):
+        offset, target = instruction.offset, instruction.argval
+        if "JUMP" in instruction.opname and isinstance(target, int) and target <= offset:
+            found.append((target, offset, _line(code, offset if instruction.opname.startswith("POP_JUMP") else target)))
+    return found
 
 
 def _line(code: CodeType, offset: int) -> int | None:

@@ -58,4 +58,4 @@ def step() -> None:
     Without a recorder in this process it does nothing.
     """
     for steps in _steps:
-        steps.user_marked()
+        failsafe.guard(steps.user_marked)()

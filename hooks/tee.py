@@ -262,8 +262,9 @@ def _be_copier(streams: list[_Stream], told: int, say_ready: int) -> None:
         thread.start()
     os.write(say_ready, b"1")
     os.close(say_ready)
+    resize = failsafe.guard(_resize)
     while message := os.read(told, _GROUP.size):
-        _resize(streams, _GROUP.unpack(message)[0])
+        resize(streams, message)
     for thread in threads:
         thread.join()
 
@@ -275,8 +276,9 @@ def _close_others(wanted: set[int]) -> None:
             os.close(fd)
 
 
-def _resize(streams: list[_Stream], group: int) -> None:
+def _resize(streams: list[_Stream], message: bytes) -> None:
     """Give the pseudo-terminals the terminal's size, then tell the processes in front, who have asked too early."""
+    group = _GROUP.unpack(message)[0]
     for stream in streams:
         if stream.kind == "terminal":
             with contextlib.suppress(OSError):  # closed by now
@@ -288,6 +290,7 @@ def _resize(streams: list[_Stream], group: int) -> None:
 
 def _copy(stream: _Stream, null: int) -> None:
     """Pass a stream on until nobody can write it, or nobody reads it, any more; then let go of both its ends."""
+    keep = failsafe.guard(stream.log.write)  # a log that fails must not be a broken pipe for the job
     poll = select.poll()
     poll.register(stream.source, select.POLLIN)
     poll.register(stream.out, 0)
@@ -297,7 +300,7 @@ def _copy(stream: _Stream, null: int) -> None:
             if not data:
                 return
             passed_on = _write(stream.out, data)
-            stream.log.write(data)
+            keep(data)
             if not passed_on:
                 return
     finally:

@@ -46,6 +46,10 @@ class Watch:
         """Processes seen so far."""
         return len(self._ranks)
 
+    def left(self) -> int:
+        """How many of them have left something in their files."""
+        return sum(_size(os.path.join(self._folder, name)) > 0 for name in self._ranks)
+
     def look(self) -> bool:
         """Note what changed since the last look; True while any of the processes lives."""
         for name, (rank, pid) in rundir.rank_files(self._folder).items():
@@ -92,6 +96,14 @@ def _rank(number: int, pid: int, path: str) -> _Rank:
         os.close(rank.pidfd)
         return rank._replace(pidfd=None)
     return rank
+
+
+def _size(path: str) -> int:
+    """Bytes in a file; 0 where there is none any more."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _zombies_code(status: int) -> int | None:

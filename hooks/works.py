@@ -15,8 +15,6 @@ from roundk.hooks import dynamo, failsafe
 from roundk.tracer import words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roundk.tracer.ring import Columns
 
 _MOST_HELD = 4_096
@@ -75,7 +73,10 @@ class Pending:
         now = time.time_ns()
         held = self._held.pop(id(work), None)
         if held is not None:
-            finish(held[1], outcome, now)
+            columns, row, _ = held[1]
+            if not columns.outcome[row]:
+                columns.end_ns[row] = now
+                columns.outcome[row] = outcome
             return
         watched = self._watched.get(id(work))
         if watched is not None and watched[0]() is work:
@@ -114,11 +115,24 @@ def _outcome(work: Any) -> int:
     return words.COMPLETED
 
 
-def patch_wait(ended: Callable[[Any, int], None]) -> None:
-    """Have `torch.distributed.Work.wait` tell `ended(work, outcome)` when it comes back."""
+def patch_wait(pending: Pending) -> None:
+    """Have `torch.distributed.Work.wait` tell `pending` when and how it comes back."""
     import torch.distributed as dist
 
     original = dist.Work.wait
-    wait = failsafe.then(original, ended, words.COMPLETED, words.FAILED)
+    ended = pending.ended
+
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        outcome = words.FAILED
+        try:
+            result = original(self, *args, **kwargs)
+            outcome = words.COMPLETED
+        finally:
+            try:
+                ended(self, outcome)
+            except BaseException as error:  # noqa: BLE001 - the fence, in place: one frame less for every call
+                failsafe.stop_here(error)
+        return result
+
     wait.__doc__ = original.__doc__
     dist.Work.wait = dynamo.untraced(wait)

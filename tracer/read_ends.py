@@ -37,16 +37,22 @@ class Ends:
         self._states = _of_kind("state", launchers)
         self._exits = [line for line in told if line.get("rank") is not None]
         self._early = _of_kind("exception", early)
+        self._off = _of_kind("off", early)
 
     @property
     def of_ranks(self) -> list[_Line]:
         """Lines that name the rank they are about."""
-        return [*self._exits, *self._early]
+        return [*self._exits, *self._early, *self._off]
 
     def keep(self, last: tuple[str, int]) -> None:
         """Leave out what names a rank of another start."""
         self._exits = [line for line in self._exits if generation(line) == last]
         self._early = [line for line in self._early if generation(line) == last]
+        self._off = [line for line in self._off if generation(line) == last]
+
+    def why_off(self, host: str, pid: int) -> str | None:
+        """Why a process with files is not recorded, as it says elsewhere."""
+        return next((line["why"] for line in self._off if line["pid"] == pid and _host(line) == host), None)
 
     def of(self, rank: int, host: str, pid: int, word: Word) -> _Line:
         """The columns of `RANKS` on the end of a process with files."""
@@ -63,11 +69,12 @@ class Ends:
         early = [line for line in self._early if line["rank"] == rank and (not exit_ or line["pid"] == exit_["pid"])]
         if exit_ is None and early:
             exit_ = self._of_process.get((_host(early[0]), early[0]["pid"]))
-        first = exit_ or next(iter(early), None)
+        off = [line for line in self._off if line["rank"] == rank and (not exit_ or line["pid"] == exit_["pid"])]
+        first = exit_ or next(iter([*early, *off]), None)
         if first is None:
             return {}
         where = {"host": _host(first), "pid": first["pid"], "source": first["source"]}
-        return {**where, **_raised(early), **_ended(exit_)}
+        return {**where, **_raised(early), **_ended(exit_), "recorder_off": off[0]["why"] if off else None}
 
     def _of_rank(self, rank: int) -> _Line | None:
         return next((line for line in self._exits if line["rank"] == rank), None)

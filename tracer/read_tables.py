@@ -305,13 +305,19 @@ def _rank_row(rank: int, process: Process | None, counts: _Counts | None, ends: 
         "first_call": counts.first,
         "start_ns": process.started_ns or None,
         "last_alive_ns": max(process.alive_ns, counts.last_ns) or None,
-        "recorder_off": next((line.get("why") for line in process.of("off")), None),
+        "recorder_off": _why_off(process) or ends.why_off(process.host, process.pid),
         "goodbye_ns": next((line["time_ns"] for line in process.of("goodbye")), None),
         "source": process.source,
     }
     said_ns = row["goodbye_ns"] or row["last_alive_ns"]
     word = read_ends.Word(process.of("exception"), process.said_code, said_ns)
     return row | ends.of(rank, process.host, process.pid, word)
+
+
+def _why_off(process: Process) -> str | None:
+    if not process.header:
+        return "its side file is empty, as on a full disk"
+    return next((line.get("why") for line in process.of("off")), None)
 
 
 def _stacks(process: Process) -> list[_Line]:

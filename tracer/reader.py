@@ -128,7 +128,7 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Pr
 
 
 def _version_notes(files: _Files) -> list[str]:
-    found = {process.header.get("schema") for process in files.processes} - {words.SCHEMA_VERSION}
+    found = {process.header.get("schema") for process in files.processes if process.header} - {words.SCHEMA_VERSION}
     return [
         f"written with schema {version}, read by a roundk that knows {words.SCHEMA_VERSION}: columns that only one of "
         "them has are left out"

@@ -58,10 +58,11 @@ class Segment:
         base: Calls of this process before its first row; row i holds call `base + i + 1`.
         size: Bytes on disk.
         columns: Views to store into.
+        entry: Those that every call is stored into as it enters.
         take: Gives the next row number, from 0, to any thread; numbers from `rows` on mean that the segment is full.
     """
 
-    __slots__ = ("base", "columns", "path", "rows", "size", "take")
+    __slots__ = ("base", "columns", "entry", "path", "rows", "size", "take")
 
     def __init__(self, path: str, rows: int, base: int, size: int, columns: Columns) -> None:
         self.path = path
@@ -69,6 +70,9 @@ class Segment:
         self.base = base
         self.size = size
         self.columns = columns
+        c = columns
+        stored = (c.commit, c.enter_ns, c.seq, c.numel, c.bytes_in, c.bytes_out)
+        self.entry = (*stored, c.group, c.signature, c.site, c.thread, c.op, c.dtype)
         self.take: Callable[[], int] = itertools.count().__next__
 
     @classmethod

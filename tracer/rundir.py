@@ -7,10 +7,12 @@ RUN/<host>/stdout-<pid>.log           the job's stdout; also stderr-<pid>.log, o
                                       with the end of a long one in parts NAME.<offset>.log
 RUN/<host>/nccl-<host>-<pid>.log      NCCL's own log of one process, by `--nccl-debug`
 RUN/<host>/agent-<pid>.jsonl          a parent of ranks (torchrun's agent): exit codes of its workers
-RUN/<host>/early-<pid>.jsonl          the uncaught exception of a process without a side file
+RUN/<host>/early-<pid>.jsonl          of a process without a side file: its uncaught exception, why it is not recorded
 RUN/<host>/rank-<rank>-<pid>.jsonl    one process that took part: the side file
 RUN/<host>/rank-<rank>-<pid>.exit     its exit code, in two equal bytes, by itself
 RUN/<host>/rank-<rank>-<pid>-<n>.arrow    its segments, n counted from 0
+RUN/<host>/rank-<rank>-<pid>.stacks   its Python stacks, as faulthandler writes them
+RUN/<host>/rank-<rank>-<pid>.fr       torch's Flight Recorder dump on a stall
 RUN/<host>/site-<pid>/                what `roundk run` put on PYTHONPATH
 ```
 

@@ -2,7 +2,7 @@
 
 Two layers share this module. The *ring* is what a training process writes: fixed-width, non-null columns that can be
 stored into in place (0 stands for "not yet" or "none"; see `RING`). The *tables* are what the reader hands to the
-analysis, with proper nulls, global ids and names (`CALLS`, `GROUPS`, `RANKS`, `SITES`, `FACTS`).
+analysis, with proper nulls, global ids and names (`CALLS` and those that follow it).
 
 The training process never imports this module (it would load pyarrow): `roundk.tracer.template` carries the bytes of an
 empty segment made from `RING`, and a test keeps the two equal. After a change run `python -m roundk.tracer.schema`.
@@ -183,10 +183,14 @@ FACTS: Final = pa.schema(
         _column(
             "kind",
             pa.utf8(),
-            "exit | exception | thread_exception | goodbye | state | signal | off | lost | deleted | end",
+            "In a run directory: exit | exception | thread_exception | goodbye | state | signal | off | lost | deleted"
+            " | end; other sources list theirs in their module",
         ),
         _column("text", pa.utf8(), "The fact in a few words"),
-        _column("source", pa.utf8(), "File and line, relative to the run directory"),
+        _column(
+            "fields", pa.utf8(), "What was parsed, as a JSON object; its keys are the source module's", nullable=True
+        ),
+        _column("source", pa.utf8(), "File and line, relative to what was named"),
     ]
 )
 """One row per fact that is not a call; sorted by time."""
@@ -218,6 +222,76 @@ STACKS: Final = pa.schema(
     ]
 )
 """One row per thread of each dump of Python stacks; sorted by rank, then as written."""
+
+
+PROGRESS: Final = pa.schema(
+    [
+        _column("rank", pa.int32(), "Global rank"),
+        _column("group", pa.int32(), "Key into `GROUPS`"),
+        _column("time_ns", pa.int64(), "Unix time at which the counters stood so; null: not told", nullable=True),
+        _column("enqueued", pa.int64(), "Number of the last call handed to the backend; null: none was", nullable=True),
+        _column("started", pa.int64(), "Number of the last one started on the device; null: none was", nullable=True),
+        _column("completed", pa.int64(), "Number of the last one completed; null: none was", nullable=True),
+        _column("is_start_told", pa.bool_(), "Starts are recorded: a null `started` is one that did not happen"),
+        _column(
+            "counts", pa.utf8(), "What is numbered: collectives | calls (p2p included: not to compare across ranks)"
+        ),
+        _column("op", _NAME, "Operation, where the counter is of one kind of call only", nullable=True),
+        _column("source", pa.utf8(), "File (and line), relative to what was named"),
+    ]
+)
+"""How far a rank had come in a group, as dumps and log lines count it; sorted by rank and group."""
+
+CHANNELS: Final = pa.schema(
+    [
+        _column("host", pa.utf8(), "Host name", nullable=True),
+        _column("rank", pa.int32(), "Global rank; null: only the communicator's is known", nullable=True),
+        _column("comm", pa.utf8(), "Communicator, as hexadecimal digits", nullable=True),
+        _column("comm_rank", pa.int32(), "Rank in the communicator"),
+        _column("channel", pa.int32(), "Channel number"),
+        _column("shape", pa.utf8(), "ring | tree | p2p | collnet | nvls"),
+        _column("direction", pa.utf8(), "send | recv | parent | child"),
+        _column("peer", pa.int32(), "The other side's rank in the communicator"),
+        _column("transport", pa.utf8(), "NET/IB, NET/Socket, P2P/IPC, SHM ... as NCCL spells it", nullable=True),
+        _column("device", pa.utf8(), "Network device (mlx5_0, eth0) or its number, for NET transports", nullable=True),
+        _column("is_gdr", pa.bool_(), "The NIC reads GPU memory itself (GPUDirect RDMA)", nullable=True),
+        _column("source", pa.utf8(), "File and line, relative to what was named"),
+    ]
+)
+"""Who is connected to whom by what, one row per end of a channel, from NCCL's INFO lines and comm dumps."""
+
+COUNTERS: Final = pa.schema(
+    [
+        _column("time_ns", pa.int64(), "Unix time of the sample; null: not told", nullable=True),
+        _column("host", pa.utf8(), "Host name", nullable=True),
+        _column("kind", pa.utf8(), "netdev | ib | tcp | nvlink | gpu"),
+        _column("device", pa.utf8(), "Network device, HCA or GPU; '' for a host's own"),
+        _column("port", pa.int32(), "Port of the HCA, link of the GPU", nullable=True),
+        _column("counter", pa.utf8(), "Name as the kernel or the tool spells it"),
+        _column("value", pa.int64(), "Its value; null: it is a word, or it could not be read", nullable=True),
+        _column("word", pa.utf8(), "Value of a state (`down`, `4: ACTIVE`)", nullable=True),
+        _column("is_read", pa.bool_(), "False: the counter is there and could not be read, which is not zero"),
+        _column("source", pa.utf8(), "File (and line), relative to what was named"),
+    ]
+)
+"""Samples of link and device counters; sorted by host, device, port, counter and time."""
+
+BENCHMARKS: Final = pa.schema(
+    [
+        _column("op", _NAME, "Operation, lower-case torch name"),
+        _column("bytes", pa.int64(), "Message size"),
+        _column("dtype", _NAME, "Element type", nullable=True),
+        _column("reduce_op", _NAME, "Reduction", nullable=True),
+        _column("is_in_place", pa.bool_(), "The in-place half of the line"),
+        _column("time_us", pa.float64(), "Time of one call"),
+        _column("algbw", pa.float64(), "Bytes by time, GB/s (10^9), as nccl-tests defines it"),
+        _column("busbw", pa.float64(), "The same, by the share that must cross the slowest link, GB/s"),
+        _column("wrong", pa.int64(), "Wrong elements found; null: not checked", nullable=True),
+        _column("ranks", pa.int32(), "Ranks that took part", nullable=True),
+        _column("source", pa.utf8(), "File and line, relative to what was named"),
+    ]
+)
+"""Lines of nccl-tests."""
 
 
 def main() -> None:

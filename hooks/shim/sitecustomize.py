@@ -3,7 +3,6 @@
 This folder was put on PYTHONPATH by `roundk run`. It goes away with the run directory.
 """
 
-import importlib.util
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -24,6 +23,8 @@ def _chain() -> None:
     others = [entry for entry in sys.path if not os.path.exists(os.path.join(entry or ".", "roundk_shim.py"))]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
+        import importlib.util  # it costs several milliseconds, and few have a sitecustomize
+
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)

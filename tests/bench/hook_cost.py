@@ -16,7 +16,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from roundk.hooks import config, kernels, process, works
+from roundk.hooks import config, kernels, methods, process, works
 from roundk.hooks.sites import Sites
 
 BATCH, ROUNDS = 200, 150
@@ -53,15 +53,16 @@ def empty_kernel():
 def recorded(held, *, site):
     """The recorder's hooks in place; everything is put back behind."""
     wait, here = vars(dist.Work)["wait"], Sites.here
-    methods = {name: vars(dist.ProcessGroup).get(name) for name in kernels._REDUCING_METHODS}
-    kernels.install(held.current)
-    works.patch_wait(held.pending.ended)
+    own = {name: vars(dist.ProcessGroup).get(name) for name in methods._OPS}
+    kernels.install(held)
+    methods.install(held.pending)
+    works.patch_wait(held.pending)
     if not site:
-        Sites.here = lambda self, depth: 0
+        Sites.here = lambda self: 0
     yield
     kernels._libraries.pop()._destroy()
     dist.Work.wait, Sites.here = wait, here
-    for name, method in methods.items():
+    for name, method in own.items():
         if method is not None:
             setattr(dist.ProcessGroup, name, method)
 

@@ -299,7 +299,7 @@ def test_a_new_size_of_the_terminal_is_the_jobs_too(terminal, tmp_path):
 
 
 def test_a_job_stops_and_goes_on_from_the_keyboard(terminal, tmp_path):
-    job = terminal(["bash", "--norc", "-i"])
+    job = terminal(["bash", "--norc", "--noediting", "-i"])
     job.type(" ".join(roundk(tmp_path / "run", script(tmp_path, SIGNALS))).encode() + b"\n")
     job.read_until(rb"ready\r\n")
     job.type(b"\x1a")

@@ -63,8 +63,14 @@ def test_a_site_is_stored_once_with_its_stack(tmp_path):
     file.renew(1)
     known = sites.Sites(file)
 
+    def entered():
+        return known.here()
+
+    def kernel():
+        return entered()
+
     def helper():
-        return known.here(0)
+        return kernel()
 
     ids = [helper() for _ in range(3)]
     assert ids == [1, 1, 1]
@@ -80,8 +86,15 @@ def test_the_standard_librarys_frames_are_not_the_users(tmp_path):
     file = side.SideFile(str(path))
     file.renew(1)
     known = sites.Sites(file)
+
+    def entered():
+        return known.here()
+
+    def kernel():
+        return entered()
+
     with contextlib.ExitStack() as stack:
-        stack.callback(known.here, 0)  # called from contextlib.py
+        stack.callback(kernel)  # called from contextlib.py
         expected = "test_the_standard_librarys_frames_are_not_the_users"
     [site] = recorded(path)
     assert (site["file"], site["function"]) == (__file__, expected)
