@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DIR_VARIABLE = "ROUNDK_DIR"
 MAX_MB_VARIABLE = "ROUNDK_MAX_MB"
 DEFAULT_MAX_MB = 256
-"""Disk that one rank's segments may take, in MiB: about 2.8 million calls."""
+"""Disk that one rank's segments may take, in MiB: about 2.6 million calls."""
 
 
 STALL_VARIABLE = "ROUNDK_STALL_S"

@@ -54,13 +54,13 @@ def run(
         nccl_debug: Have NCCL write its log of this level (WARN, INFO) beside the trace.
     """
     failsafe.guard(tee.hold_closed_streams)()
-    found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
-    launcher = failsafe.guard(_made)(found, command)
+    launcher = failsafe.guard(_made)(directory, max_mb, stall_s, command)
     environment = failsafe.guard(launcher.environment)(nccl_debug) if launcher else None
     return _started(command, environment or dict(os.environ), launcher, logs=logs)
 
 
-def _made(found: config.Config, command: Sequence[str]) -> _Launcher | None:
+def _made(directory: str | None, max_mb: int, stall_s: float, command: Sequence[str]) -> _Launcher | None:
+    found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
     try:
         return _Launcher(found, command)
     except OSError as error:

@@ -83,7 +83,7 @@ class Recorder:
         self._watch.follow(self._segment)
         self._look_at = 0.0
         self.stacks: Stacks | None = None
-        self._stop = threading.Event()
+        self._stopped = False
         self._thread = threading.Thread(target=self._tend, name="roundk", daemon=True)
         self._thread.start()
 
@@ -276,8 +276,10 @@ class Recorder:
 
     def _tend(self) -> None:
         tend_once = failsafe.guard(self._tend_once)
-        while not self._stop.wait(PERIOD_S) and not failsafe.errors:
+        time.sleep(PERIOD_S)
+        while not self._stopped and not failsafe.errors:
             tend_once()
+            time.sleep(PERIOD_S)  # an event to wait for would double the price of waking up
 
     def _tend_once(self) -> None:
         self.side.renew(time_ns())
@@ -326,7 +328,7 @@ class Recorder:
 
     def switch_off(self, reason: str) -> None:
         """Stop after an error of ours: say why, and leave no call open whose end will not be seen."""
-        self._stop.set()
+        self._stopped = True
         for step in (lambda: self.side.append(_off(reason)), self.pending.close, self.device.close, self._let_go):
             failsafe.attempt(step)
 
@@ -336,7 +338,7 @@ class Recorder:
 
     def close(self) -> None:
         """Say goodbye and stop the thread: the interpreter shuts down in order."""
-        self._stop.set()
+        self._stopped = True
         self._thread.join(timeout=1.0)
         self._let_go()
         self.pending.ask()

@@ -93,9 +93,7 @@ class Descendants:
         if reasons:
             return [f"`{command}` {why}" for why, command in reasons.items()]
         if self.torch_loaded:
-            return [
-                "torch was loaded, but no process made a torch.distributed group, or none could be recorded and said why"
-            ]
+            return ["torch was loaded, but no process made a torch.distributed group that could be recorded"]
         return ["no process was seen to load torch"]
 
 
