@@ -19,7 +19,7 @@ from roundk.analyze.trace import Trace
 from roundk.tracer import words
 
 LIVE_NS: Final = 60 * NS_PER_S
-"""A job whose last sign of life is older than this is taken as ended: its recorders write every 20 ms."""
+"""A job whose last sign of life is older than this is taken as ended: its recorders write every 10 ms."""
 
 LATE_FLOOR_NS: Final = NS_PER_S
 """Least absence that counts when a whole job is ended at once: below it a rank was merely the last to come."""
@@ -111,7 +111,7 @@ class Case:
     @functools.cached_property
     def alive(self) -> bool:
         """The job is not known to have ended, and something of it moved within the last minute."""
-        return not self.ended and self.now_ns - self.last_alive_ns <= LIVE_NS
+        return not (self.ended or self.trace.is_post_mortem) and self.now_ns - self.last_alive_ns <= LIVE_NS
 
     @functools.cached_property
     def in_order(self) -> bool:

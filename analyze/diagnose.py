@@ -12,12 +12,14 @@ from roundk.analyze.phrases import NS_PER_S
 from roundk.analyze.structure import (
     blame,
     deadlock,
+    device,
     diverged,
     entered,
     left_early,
     missing,
     quiet,
     raised,
+    reported,
     signature,
     straggler,
     unanswered,
@@ -52,7 +54,7 @@ def report(case: Case) -> Report:
 
 def _findings(case: Case) -> list[Finding]:
     if case.calls.is_empty():
-        return [quiet.no_calls(case)]
+        return (reported.reported(case) if case.trace.is_post_mortem else []) or [quiet.no_calls(case)]
     if not case.blocked.is_empty() and quiet.under_way(case):
         return [quiet.in_progress(case)]
     if case.blocked.is_empty() or case.in_order:
@@ -79,6 +81,9 @@ def _with_slow(case: Case, roots: list[Finding]) -> list[Finding]:
 def _stuck(case: Case) -> list[Finding]:
     """The roots of a run in which somebody hangs or failed, the first of them first."""
     graph = wait_for(case, blame.ended_unseen(case))
+    devices = device.stuck(case, graph)
+    if devices:
+        return devices
     absent = [
         left_early.left_early(case, f) if f.detail is Detail.EXITED_EARLY else f for f in missing.missing(case, graph)
     ]

@@ -50,6 +50,9 @@ class Finding:
         victim_groups: Groups in which they wait.
         reason: The cause, where the structure itself tells it; None: to be asked of how the ranks ended.
         doubts: What lowers the confidence, each by one level.
+        hosts: Hosts to blame beside those of the culprits.
+        victim_hosts: Hosts that suffer beside those of the victims.
+        links: Links to blame: host, device, port.
     """
 
     structure: Structure
@@ -71,3 +74,6 @@ class Finding:
     not_checked: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     occurrences: tuple[Occurrence, ...] = ()
+    hosts: tuple[str, ...] = ()
+    victim_hosts: tuple[str, ...] = ()
+    links: tuple[tuple[str, str, int | None], ...] = ()

@@ -10,7 +10,7 @@ from roundk.analyze.case import Case
 from roundk.analyze.finding import Finding
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import ranks_text
-from roundk.analyze.verdict import Coverage, GroupRef, Verdict, Victims
+from roundk.analyze.verdict import Coverage, GroupRef, Link, Verdict, Victims
 
 _LEVELS: Final = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
 _OPEN_ROUND: Final = frozenset(
@@ -35,13 +35,18 @@ def verdict(case: Case, finding: Finding) -> Verdict:
         cause=None if quiet else (reason.cause if reason is not None else Cause.UNDETERMINED),
         cause_confidence=cause_sure,
         culprit_ranks=finding.culprits,
-        culprit_hosts=_hosts(case, finding.culprits),
+        culprit_hosts=tuple(sorted({*_hosts(case, finding.culprits), *finding.hosts})),
+        culprit_links=tuple(Link(*link) for link in finding.links),
         group=_group(case, finding.group),
         seq=finding.seq,
         op=finding.op,
         onset_ns=finding.onset_ns,
         waiting_ranks=finding.waiting,
-        victims=Victims(len(finding.victim_ranks), len(finding.victim_groups), _hosts(case, finding.victim_ranks)),
+        victims=Victims(
+            len(finding.victim_ranks),
+            len(finding.victim_groups),
+            tuple(sorted({*_hosts(case, finding.victim_ranks), *finding.victim_hosts})),
+        ),
         summary=finding.summary,
         occurrences=finding.occurrences,
         evidence=finding.evidence,

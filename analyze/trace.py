@@ -45,6 +45,11 @@ class Trace:
         sites: One row per call site, `schema.SITES`.
         facts: One row per fact that is not a call, `schema.FACTS`.
         stacks: One row per thread of each dump of Python stacks, `schema.STACKS`.
+        steps: One row per training step of a rank, `schema.STEPS`.
+        progress: One row per counter of how far a rank had come in a group, `schema.PROGRESS`.
+        channels: One row per end of a channel between two ranks, `schema.CHANNELS`.
+        counters: One row per sample of a link's or device's counter, `schema.COUNTERS`.
+        benchmarks: One row per result of nccl-tests, `schema.BENCHMARKS`.
         world_size: Number of ranks; None where nothing tells.
         command: What was run, for the reader of the report.
         started_ns: Start of the job, Unix time.
@@ -56,6 +61,7 @@ class Trace:
         truncated: Ranks with a file that is cut short.
         notes: What else the source had to say.
         sources: How many inputs of each kind were read.
+        is_post_mortem: The inputs are what a job left behind, not a recording that may still go on.
     """
 
     root: pathlib.Path
@@ -65,6 +71,11 @@ class Trace:
     sites: pl.DataFrame = field(default_factory=lambda: empty(schema.SITES))
     facts: pl.DataFrame = field(default_factory=lambda: empty(schema.FACTS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty(schema.STACKS))
+    steps: pl.DataFrame = field(default_factory=lambda: empty(schema.STEPS))
+    progress: pl.DataFrame = field(default_factory=lambda: empty(schema.PROGRESS))
+    channels: pl.DataFrame = field(default_factory=lambda: empty(schema.CHANNELS))
+    counters: pl.DataFrame = field(default_factory=lambda: empty(schema.COUNTERS))
+    benchmarks: pl.DataFrame = field(default_factory=lambda: empty(schema.BENCHMARKS))
     world_size: int | None = None
     command: tuple[str, ...] = ()
     started_ns: int | None = None
@@ -76,3 +87,4 @@ class Trace:
     truncated: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     sources: Mapping[str, int] = field(default_factory=dict)
+    is_post_mortem: bool = False

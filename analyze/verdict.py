@@ -13,7 +13,7 @@ from roundk.analyze.trace import Unreadable
 SCHEMA: Final = 1
 """Version of the JSON form."""
 
-SLOW: Final = frozenset({Structure.STRAGGLER})
+SLOW: Final = frozenset({Structure.STRAGGLER, Structure.CONFIG_FINDING})
 UNSAID: Final = frozenset({Structure.INSUFFICIENT_EVIDENCE})
 
 EXIT_FINE: Final = 0
@@ -28,6 +28,15 @@ class GroupRef:
     name: str
     desc: str
     size: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """One end of a link."""
+
+    host: str
+    device: str
+    port: int | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Verdict:
     waiting_ranks: tuple[int, ...]
     victims: Victims
     summary: str
-    culprit_links: tuple[Mapping[str, str], ...] = ()
+    culprit_links: tuple[Link, ...] = ()
     occurrences: tuple[Occurrence, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     contradictions: tuple[str, ...] = ()
@@ -102,7 +111,8 @@ class Report:
             Structure.ERROR_REPORTED,
             Structure.STUCK_IN_INIT,
         )
-        return EXIT_UNSAID if vague and not root.culprit_ranks else EXIT_SAID
+        said = root.culprit_ranks or root.culprit_hosts or root.culprit_links
+        return EXIT_UNSAID if vague and not said else EXIT_SAID
 
     def to_json(self) -> dict[str, Any]:
         """The report in the JSON form of the contract."""

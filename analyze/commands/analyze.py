@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import sys
 import time
@@ -13,14 +14,16 @@ import click
 
 from roundk.analyze import diagnose, sources
 from roundk.analyze.case import build
+from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.output import json, text
 from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.sources.inputs import Hints
 from roundk.analyze.verdict import Report
 from roundk.tracer.errors import RoundkError
 
 
 @click.command("analyze")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=pathlib.Path))
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=pathlib.Path), help="Draw the rounds around the onset."
@@ -32,15 +35,24 @@ from roundk.tracer.errors import RoundkError
     show_default=True,
     help="Age from which an open round of a running job counts as stuck.",
 )
-def command(paths: tuple[pathlib.Path, ...], form: str, plot: pathlib.Path | None, stall_s: float) -> None:
-    """Name the rank that hangs or slows a recorded run, and say why.
+@rank_pattern_option
+def command(
+    paths: tuple[str, ...],
+    form: str,
+    plot: pathlib.Path | None,
+    stall_s: float,
+    rank_pattern: re.Pattern[str] | None,
+) -> None:
+    """Name the rank that hangs or slows a run, and say why.
 
-    PATH is a run directory that `roundk run` wrote, or a directory that holds one.
+    PATH is what the run left behind, in any mix: the directory that `roundk run` wrote, PyTorch Flight Recorder
+    dumps, job logs, NCCL RAS reports, comm dumps, host counters; files, directories, globs, beginnings of paths
+    (/tmp/nccl_trace_rank_), archives, or - for a log on standard input. `roundk show` lists what was found.
 
     Exit codes: 0 healthy or in progress; 1 something is wrong and the report says what; 2 usage, nothing readable,
     or the report cannot be written; 3 something is wrong and it cannot be said what.
     """
-    trace = sources.load(paths)
+    trace, _ = sources.load(paths, Hints(rank_pattern))
     case = build(trace, now_ns=time.time_ns(), stall_ns=round(stall_s * NS_PER_S))
     report = diagnose.report(case)
     _print(json.render(report) if form == "json" else _text(report))

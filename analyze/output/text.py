@@ -82,11 +82,15 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
         facts.append(
             ("culprit", f"{ranks_text(verdict.culprit_ranks)}{hosts}, {verdict.structure_confidence.value} confidence")
         )
+    elif verdict.culprit_hosts:
+        facts.append(
+            ("culprit", f"{', '.join(verdict.culprit_hosts[:4])}, {verdict.structure_confidence.value} confidence")
+        )
     if verdict.group is not None and verdict.seq is not None:
         group = group_text(verdict.group.name, verdict.group.desc, destroying=verdict.op == DESTROY)
         facts.append(("where", f"{verdict.op or 'call'} #{verdict.seq} of {group} ({verdict.group.size} ranks)"))
     if verdict.onset_ns is not None:
-        facts.append(("onset", _clock(verdict.onset_ns)))
+        facts.append(("onset", clock(verdict.onset_ns)))
     if verdict.waiting_ranks:
         more = verdict.victims.ranks - len(verdict.waiting_ranks)
         through = f"; {more} more through other groups" if more > 0 else ""
@@ -142,6 +146,7 @@ def _coverage(report: Report, width: int) -> list[str]:
     return textwrap.wrap("; ".join(parts) + ".", width)
 
 
-def _clock(time_ns: int) -> str:
+def clock(time_ns: int) -> str:
+    """A time of day: `2026-11-29 10:42:17.101 UTC`."""
     when = dt.datetime.fromtimestamp(time_ns / NS_PER_S, tz=dt.UTC)
     return f"{when:%Y-%m-%d %H:%M:%S}.{time_ns % NS_PER_S // 1_000_000:03d} UTC"

@@ -2,34 +2,122 @@
 
 from __future__ import annotations
 
+import lzma
 import pathlib
+import re
+import tempfile
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
 
-from roundk.analyze.sources import rundir
-from roundk.analyze.trace import Trace
+from roundk.analyze.sources import (
+    flight_recorder,
+    host,
+    inputs,
+    inspector,
+    joblog,
+    nccl_tests,
+    ncclx,
+    ras,
+    rundir,
+    table,
+)
+from roundk.analyze.sources.inputs import Found, Hints, Input
+from roundk.analyze.sources.merge import merge
+from roundk.analyze.sources.part import Part
+from roundk.analyze.trace import Trace, Unreadable
 from roundk.tracer.errors import RunError
 
+SOURCES: Final[tuple[ModuleType, ...]] = (
+    flight_recorder,
+    ncclx,
+    ras,
+    inspector,
+    host,
+    nccl_tests,
+    table,
+    joblog,  # any text: after all that have a form of their own
+)
+"""The sources beside our own run directories, in the order in which they are asked."""
 
-def load(paths: Sequence[pathlib.Path]) -> Trace:
+_WITHIN_LOGS: Final = (host, nccl_tests)
+_SHOWN: Final = 5
+
+
+def load(names: Sequence[str], hints: Hints | None = None) -> tuple[Trace, list[Part]]:
     """Read what the user named.
 
     Args:
-        paths: A run directory, or a directory that holds exactly one.
+        names: Paths, globs, prefixes of paths, or `-` for standard input.
+        hints: What the user says about the inputs.
+
+    Returns:
+        The job's tables, and what each source gave to them.
 
     Raises:
         RunError: Nothing there can be read, or there is more than one run.
     """
-    runs: dict[pathlib.Path, pathlib.Path] = {}
-    for path in paths:
-        if not path.exists():
-            raise RunError(f"{path}: there is no such file or directory")
-        found = rundir.find(path)
-        if not found:
-            raise RunError(f"{path}: no recorded run is here; name the directory that `roundk run --dir` wrote")
-        for run in found:
-            runs.setdefault(run, path)
-    if len(runs) > 1:
-        names = ", ".join(str(run) for run in list(runs)[:5]) + (", ..." if len(runs) > 5 else "")
-        raise RunError(f"{len(runs)} runs are here and one is analyzed at a time: {names}; name one of them")
-    run, named = next(iter(runs.items()))
-    return rundir.load(run, named)
+    with tempfile.TemporaryDirectory(prefix="roundk-") as scratch:
+        found = inputs.find(names, pathlib.Path(scratch))
+        if len(found.runs) > 1:
+            listed = ", ".join(str(run) for run in list(found.runs)[:_SHOWN])
+            more = ", ..." if len(found.runs) > _SHOWN else ""
+            raise RunError(f"{len(found.runs)} runs are here and one is analyzed at a time: {listed}{more}; name one")
+        run = next((rundir.load(run, named) for run, named in found.runs.items()), None)
+        parts = _parts(found, hints or Hints())
+    if run is None and not any(part.read for part in parts):
+        raise RunError(_nothing(names, found, parts))
+    return merge(parts, run, found.root, found.unreadable), parts
+
+
+def _parts(found: Found, hints: Hints) -> list[Part]:
+    """What each source reads of the inputs."""
+    by_source: dict[ModuleType, list[Input]] = {}
+    empty: list[Input] = []
+    for item in found.inputs:
+        try:
+            takers = _takers(item)
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            found.unreadable.append(Unreadable(item.name, str(error) or type(error).__name__))
+            continue
+        for source in takers:
+            by_source.setdefault(source, []).append(item)
+        if not takers and not item.head:
+            empty.append(item)
+    dumps = by_source.get(flight_recorder, [])
+    dumps += _named_alike(empty, dumps)
+    return [source.load(items, hints) for source, items in by_source.items()]
+
+
+def _takers(item: Input) -> list[ModuleType]:
+    """The sources that an input is for: one, or none; text of a tool's may have a log's lines in between."""
+    if not item.head:
+        return [host] if host.recognises(item) else []
+    first = next((source for source in SOURCES if source.recognises(item)), None)
+    if first is None:
+        return []
+    return [first, joblog] if first in _WITHIN_LOGS and joblog.recognises(item) else [first]
+
+
+def _named_alike(empty: list[Input], dumps: list[Input]) -> list[Input]:
+    """The empty files that are a rank's dump by their name: where its peers left one, that it is empty is evidence."""
+    names = {_without_number(item.name) for item in dumps}
+    return [item for item in empty if _without_number(item.name) in names]
+
+
+def _without_number(name: str) -> str:
+    return re.sub(r"\d+(?=\D*$)", "#", name)
+
+
+def _nothing(names: Sequence[str], found: Found, parts: list[Part]) -> str:
+    what = ", ".join(names)
+    refused = [*found.unreadable, *(one for part in parts for one in part.unreadable)]
+    if refused:
+        listed = "; ".join(f"{one.path}: {one.why}" for one in refused[:_SHOWN])
+        return f"{what}: nothing here can be read: {listed}" + (f"; {len(refused)} in all" if refused[_SHOWN:] else "")
+    count = len(found.inputs)
+    return (
+        f"{what}: none of the {count} file(s) here is anything that roundk reads"
+        if count
+        else f"{what}: there is no file here"
+    ) + "; name a run directory, Flight Recorder dumps, or a job's log (README, What it reads)"

@@ -55,6 +55,7 @@ def load(path: pathlib.Path, named: pathlib.Path) -> Trace:
         sites=frame(run.sites),
         facts=frame(run.facts).with_columns(source=source),
         stacks=frame(run.stacks).with_columns(source=source),
+        steps=frame(run.steps),
         world_size=run.world_size,
         command=run.command,
         started_ns=run.started_ns,

@@ -133,10 +133,18 @@ def ended_unseen(case: Case) -> frozenset[int]:
         rank
         for rank, ending in known.items()
         if ending.how is not How.CLEAN
-        and ending.at_ns is not None
-        and (case.gave_up_ns is None or ending.at_ns <= case.gave_up_ns)
+        and (_raised_sometime(ending) or _is_before(ending.at_ns, case.gave_up_ns))
         and ended_first(case, ending, others)
     )
+
+
+def _raised_sometime(ending: Ending) -> bool:
+    """A log has its traceback without a time: what it raised must tell whether it is an echo."""
+    return ending.how is How.EXCEPTION and ending.at_ns is None
+
+
+def _is_before(at_ns: int | None, gave_up_ns: int | None) -> bool:
+    return at_ns is not None and (gave_up_ns is None or at_ns <= gave_up_ns)
 
 
 def left_nothing(case: Case, rank: int) -> bool:

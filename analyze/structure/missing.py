@@ -153,7 +153,8 @@ def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
         place = f"entered {where} only after {verb(culprits, 'its', 'their')} peers had given up"
     else:
         place = f"never entered {where}"
-    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}"
+    waits = f"{ranks_text(lead.waiting)} {verb(lead.waiting, 'waits', 'wait')}"  # a dump ends where the waiting begins
+    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}" if lead.absent_ns else waits
     return f"{capital(ranks_text(culprits))} {place}: {why}; {waited}."
 
 

@@ -196,7 +196,7 @@ def no_calls(case: Case) -> Finding:
     if errors:
         return _error(case, errors)
     seen = [e.rank for e in case.endings.values() if e.data in ("present", "truncated")]
-    who = f"{ranks_text(seen)} {verb(seen, 'has', 'have')}" if seen else "there are"
+    who = f"{ranks_text(seen)} {verb(seen, 'has', 'have')}" if seen else "there is"
     if case.alive:
         return in_progress(case)
     return Finding(

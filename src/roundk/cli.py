@@ -11,7 +11,12 @@ import click
 from roundk.tracer.errors import RoundkError
 
 _COMMANDS: Final = {
-    "analyze": ("roundk.analyze.commands.analyze", "Name the rank that hangs or slows a recorded run, and say why."),
+    "analyze": ("roundk.analyze.commands.analyze", "Name the rank that hangs or slows a run, and say why."),
+    "ras": ("roundk.analyze.commands.ras", "Ask a running job's NCCL RAS who is behind, gone, or does not move."),
+    "show": (
+        "roundk.analyze.commands.show",
+        "Show what was found: files by kind, ranks, groups, times, what is unreadable.",
+    ),
     "run": ("roundk.hooks.command", "Run a command and record every torch.distributed call of its ranks."),
 }
 _EXIT_USAGE: Final = 2

@@ -104,7 +104,7 @@ def test_chart_of_an_unknown_form_is_an_error_that_says_what_to_try(tmp_path):
     ],
 )
 def test_exit_codes(monkeypatch, tmp_path, job, code):
-    monkeypatch.setattr(sources, "load", lambda _paths: job())
+    monkeypatch.setattr(sources, "load", lambda _paths, _hints: (job(), []))
     result = CliRunner().invoke(command, [str(tmp_path), "--format", "json"])
     assert result.exit_code == code
     assert json.loads(result.stdout)["schema"] == 1
@@ -115,10 +115,13 @@ def test_usage_is_exit_code_2():
 
 
 def test_nothing_readable(tmp_path):
-    with pytest.raises(RunError, match="no recorded run is here"):
-        sources.load([tmp_path])
+    with pytest.raises(RunError, match="there is no file here"):
+        sources.load([str(tmp_path)])
+    (tmp_path / "notes.txt").write_text("nothing of interest\n")
+    with pytest.raises(RunError, match=r"none of the 1 file\(s\) here is anything that roundk reads"):
+        sources.load([str(tmp_path)])
     with pytest.raises(RunError, match="no such file"):
-        sources.load([tmp_path / "absent"])
+        sources.load([str(tmp_path / "absent")])
 
 
 NEVER_ENTERED = pathlib.Path(__file__).parents[3] / "sample_traces" / "never_entered"
