@@ -60,7 +60,8 @@ def merge(parts: Sequence[Part], run: Trace | None, root: pathlib.Path, unreadab
         world_size=size,
         unreadable=(*base.unreadable, *(one for part in parts for one in part.unreadable), *unreadable),
         truncated=tuple(sorted({rank for part in ordered for rank in part.truncated})),
-        notes=(*base.notes, *(note for part in parts for note in part.notes)),
+        # What a source has to say of calls that are not taken concerns nobody.
+        notes=(*base.notes, *(n for part in parts if part is best or not part.calls.height for n in part.notes)),
         sources={**base.sources, **{part.kind: len(part.read) for part in parts if part.read}},
     )
 

@@ -1,7 +1,7 @@
 """Fuzzes the reader of job logs: `python tests/fuzz/fuzz_log.py --executions 1000000`.
 
 Whatever the bytes: every line goes through the prefixes, the parsers, and what follows messages of several lines; of
-every 64th input tables are built as well, and every 256th goes the whole way, through the search for lines too.
+every 256th input tables are built as well, and every 2,048th goes the whole way, through the search for lines too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ with driver.instrumented("roundk.analyze.sources.joblog"):
 
 import log_lines
 
-TABLES = 64
-LOADED = 256
+TABLES = 256
+LOADED = 2048
 
 
 class Lines:

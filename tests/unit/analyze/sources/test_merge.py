@@ -114,7 +114,8 @@ def test_of_a_rank_every_source_tells_what_it_knows(both):
 def test_what_was_found_and_what_was_not_is_kept(both):
     assert both.world_size == 4
     assert both.sources == {"flight_recorder": 1, "job_log": 1}
-    assert both.notes == ("a note",)
+    assert both.notes == ()  # it is of the log, whose calls are not taken
+    assert merge([LOG], None, ROOT, []).notes == ("a note",)
     assert both.unreadable == (Unreadable("x", "it is cut"),)
     assert both.facts["text"].to_list() == ["late", "none"]
     assert both.is_post_mortem
