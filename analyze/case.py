@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,6 +60,8 @@ class Site:
     loop: int | None
     frames: tuple[tuple[str, int | None], ...] = ()
     """`file:line function` and loop of every frame of the first call, outermost first; empty where not recorded."""
+    stack: tuple[str, ...] = ()
+    """The same without loops, innermost first."""
 
     @property
     def text(self) -> str:
@@ -163,6 +166,15 @@ class Case:
         """A call site by its key."""
         return None if key is None else self.sites.get(key)
 
+    def branch(self, key: int | None, other: int | None) -> str:
+        """Where the stack of a site leaves that of another one that ends in the same line: `save (train.py:61)`."""
+        mine, theirs = self.site(key), self.site(other)
+        if mine is None or theirs is None or mine.stack[:1] != theirs.stack[:1]:
+            return ""
+        frame = next((a for a, b in zip(mine.stack, theirs.stack, strict=False) if a != b), "")
+        where, _, function = frame.partition(" ")
+        return f"{function} ({pathlib.PurePath(where).name})" if function else ""
+
     def at_site(self, key: int | None) -> str:
         """A call site behind what was called there: ` (train.py:42)`; nothing where it is not known."""
         site = self.site(key)
@@ -244,7 +256,14 @@ def _group(row: dict[str, Any]) -> Group:
 
 def _site(row: dict[str, Any]) -> Site:
     frames = tuple(zip(row["stack"], row["loops"], strict=False))[::-1] if row["loops"] else ()
-    return Site(file=row["file"], line=row["line"], function=row["function"], loop=row["loop"], frames=frames)
+    return Site(
+        file=row["file"],
+        line=row["line"],
+        function=row["function"],
+        loop=row["loop"],
+        frames=frames,
+        stack=tuple(row["stack"]),
+    )
 
 
 def _int(value: object) -> int:

@@ -106,7 +106,11 @@ def _differing(case: Case, graph: WaitFor) -> list[Finding]:
 
 def _explains(graph: WaitFor, difference: Finding, absence: Finding) -> bool:
     """A rank that made other calls is also the one that is missing later, or that waits alone."""
-    if set(difference.culprits or difference.sides) & set(absence.culprits):
+    apart = set(difference.culprits or difference.sides)
+    if apart & set(absence.culprits):
+        return True
+    # Who made a call more than its peers waits alone in the next one that they come to.
+    if difference.group == absence.group and absence.waiting and apart.issuperset(absence.waiting):
         return True
     return difference.group == absence.group and not _went_on(graph, difference)
 

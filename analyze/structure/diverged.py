@@ -213,17 +213,23 @@ def _summary(
     text += case.groups[reading.group].text
     if mine is not None and theirs is not None:
         there = verb(reading.ranks, "it", "they")
-        text += f": there {there} called {describe(case, mine)}, the others {describe(case, theirs)}"
+        text += f": there {there} called {_call(case, mine, theirs)}, the others {_call(case, theirs, mine)}"
     if hangs is not None:
         where = "the same round" if hangs.seq == reading.seq else f"#{hangs.seq}"
         text += f"; it hangs in {where}, where {ranks_text(hangs.inside)} {verb(hangs.inside, 'waits', 'wait')}"
     return text + "."
 
 
+def _call(case: Case, call: dict[str, Any], other: dict[str, Any] | None) -> str:
+    """A call in words, with the frame by which it differs from another one of the same line."""
+    via = case.branch(call["site"], None if other is None else other["site"])
+    return describe(case, call) + (f" from {via}" if via else "")
+
+
 def _evidence(case: Case, seq: int, mine: dict[str, Any] | None, theirs: dict[str, Any] | None) -> tuple[Evidence, ...]:
     found: list[Evidence] = []
-    for call in (mine, theirs):
+    for call, other in ((mine, theirs), (theirs, mine)):
         if call is not None:
-            what = f"rank {call['rank']} called #{seq} as {describe(case, call)}"
+            what = f"rank {call['rank']} called #{seq} as {_call(case, call, other)}"
             found.append(Evidence(what, case.source(call["rank"]), call["rank"], call["enter_ns"]))
     return tuple(found)

@@ -36,7 +36,8 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
     open_ns = max(until - last_enter, 0)
     # Where a whole job is ended at once, some round is always under way.
     floor_ns = START_FLOOR_NS if stuck.group in case.control_groups else LATE_FLOOR_NS
-    if not culprits and case.gave_up_ns is None and open_ns < floor_ns and not case.alive:
+    may_be_chance = not (culprits or case.alive or case.trace.is_post_mortem) and case.gave_up_ns is None
+    if may_be_chance and open_ns < floor_ns:
         return None
     completed = calls.filter(pl.col("outcome") == "completed").height
     confirmed, against = seen.waiting(case, stuck)

@@ -13,7 +13,7 @@ from roundk.analyze.control import DESTROY, INIT
 from roundk.analyze.endings import How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
-from roundk.analyze.phrases import capital, duration, ranks_text, verb
+from roundk.analyze.phrases import NS_PER_MS, capital, duration, ranks_text, verb
 from roundk.analyze.structure import blame, seen
 from roundk.analyze.waitfor import StuckRound, WaitFor
 
@@ -84,6 +84,8 @@ def _went_on_to_destroy(case: Case, rank: int) -> bool:
 
 def _guilty(case: Case, suspects: list[Suspect]) -> list[Suspect]:
     """Leave out those who were only about to come when the job ended for another reason."""
+    if case.trace.is_post_mortem:
+        return suspects  # a dump is taken because something hangs, and ends where the waiting begins
     first = [s for s in suspects if s.detail in _WENT_FIRST]
     # Beside a rank that ended by itself, one that was sent a SIGTERM was sent it because of that.
     unasked = [s for s in first if not case.endings[s.rank].from_outside]
@@ -154,7 +156,7 @@ def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
     else:
         place = f"never entered {where}"
     waits = f"{ranks_text(lead.waiting)} {verb(lead.waiting, 'waits', 'wait')}"  # a dump ends where the waiting begins
-    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}" if lead.absent_ns else waits
+    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}" if lead.absent_ns >= NS_PER_MS else waits
     return f"{capital(ranks_text(culprits))} {place}: {why}; {waited}."
 
 

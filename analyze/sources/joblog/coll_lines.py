@@ -65,7 +65,7 @@ class Calls:
             file: Number of the log.
             first_line: Number of the block's first line.
         """
-        lines = pl.DataFrame({"text": text.str.split("\n").explode(empty_as_null=False)}).with_row_index("at")
+        lines = pl.DataFrame({"text": text.str.split("\n").explode()}).with_row_index("at")
         halves = pl.col("text").str.split_exact(_SAID, 1)
         found = (
             lines.filter(pl.col("text").str.contains(_IS_CALL))

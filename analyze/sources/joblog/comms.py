@@ -1,4 +1,4 @@
-"""NCCL's INFO lines of communicators, channels and calls: who is which rank, who is connected to whom by what.
+"""NCCL's INFO lines of communicators and channels: who is which rank, who is connected to whom by what.
 
 - `comm 0x.. rank 3 nranks 8 cudaDev 3 [nvmlDev 3] busId 1b000 [commId 0x..] - Init START|COMPLETE` (START and
   `commId` from 2.18; `parent .. splitCount|childCount .. color .. key ..` for splits, without a space before `-
@@ -8,11 +8,8 @@
   rings`, then trees, up to `Connected all trees`, then p2p.
 - `Ring 02 : 3 -> 4 -> 5` and `Trees [0] 1/-1/-1->0->-1 [1] ..` (children -> me -> parent; cut at 1,023 characters).
   `Channel 00/02 : 0 1 2 3` is cut without a word after 20 ranks (128 characters from 2.23), so it is not used.
-- `AllReduce: opCount 139d sendbuff .. count N datatype 7 op 0 root 0 comm 0x.. [nranks=128] stream 0x..`
-  (NCCL_DEBUG_SUBSYS COLL; opCount is hexadecimal and per communicator; for `Send` and `Recv` the root is the peer).
 
-These lines are most of a gigabyte of NCCL_DEBUG=INFO, so they are kept as numbers, and of each communicator's calls
-the last `CALLS_KEPT` only.
+These lines are most of what NCCL_DEBUG=INFO prints at the start of a large job, so they are kept as numbers.
 """
 
 from __future__ import annotations
@@ -83,7 +80,7 @@ class Comm:
 
 
 class Comms:
-    """All communicators, channels and calls of a job's logs."""
+    """All communicators and channels of a job's logs."""
 
     def __init__(self) -> None:
         self.comms: list[Comm] = []

@@ -143,7 +143,7 @@ def calls(book: Book, ranks: Ranks, first_group: int) -> tuple[pl.DataFrame, lis
             f"{lost} calls in NCCL's COLL lines are left out: of which rank and communicator they are is not told"
         )
     others = pl.DataFrame(
-        [(keys[comm_id], k, rank) for comm_id, listed in members.items() for k, rank in enumerate(listed)],
+        [(keys[comm_id], k, rank) for comm_id, of_comm in members.items() for k, rank in of_comm.items()],
         schema={"group": pl.Int32, "root": pl.Int32, "other": pl.Int32},
         orient="row",
     )
@@ -152,8 +152,9 @@ def calls(book: Book, ranks: Ranks, first_group: int) -> tuple[pl.DataFrame, lis
     return _called(known, others, spelled), groups, notes
 
 
-def _group(key: int, comm_id: str, members: list[int]) -> dict[str, Any]:
-    return {"group": key, "name": comm_id, "desc": "", "backend": "nccl", "ranks": members}
+def _group(key: int, comm_id: str, members: dict[int, int]) -> dict[str, Any]:
+    ranks = list(dict.fromkeys(members[k] for k in sorted(members)))
+    return {"group": key, "name": comm_id, "desc": "", "backend": "nccl", "ranks": ranks}
 
 
 def _called(known: pl.DataFrame, others: pl.DataFrame, spelled: dict[int, str]) -> pl.DataFrame:
@@ -191,14 +192,14 @@ def _called(known: pl.DataFrame, others: pl.DataFrame, spelled: dict[int, str]) 
     return rows.table(schema.CALLS, {name: told[name] for name in told.column_names})
 
 
-def _members(book: Book, ranks: Ranks) -> dict[str, list[int]]:
-    """Global ranks of each communicator's members that are known, in its order."""
+def _members(book: Book, ranks: Ranks) -> dict[str, dict[int, int]]:
+    """Global ranks of each communicator's members that are known, by their rank in it."""
     found: dict[str, dict[int, int]] = {}
     for comm in book.comms.comms:
         rank = ranks.of_comm(comm)
         if comm.comm_id is not None and rank is not None:
             found.setdefault(comm.comm_id, {})[comm.rank] = rank
-    return {comm_id: list(dict.fromkeys(members[k] for k in sorted(members))) for comm_id, members in found.items()}
+    return found
 
 
 def unfinished(book: Book, ranks: Ranks, inputs: Sequence[Input]) -> list[dict[str, Any]]:
