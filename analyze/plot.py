@@ -45,6 +45,9 @@ _MIN_SHARE: Final = 0.003
 """Least width of a bar as a share of the chart: a call of microseconds must still be seen."""
 
 
+_UNITS: Final = (("seconds", NS_PER_S), ("milliseconds", NS_PER_S // 1_000), ("microseconds", NS_PER_S // 1_000_000))
+
+
 @dataclass(frozen=True)
 class _Window:
     """What is shown: lanes from top to bottom, and the time from `left` to `right` around `zero`, all Unix ns."""
@@ -55,8 +58,14 @@ class _Window:
     left: int
     right: int
 
-    def seconds(self, time_ns: int) -> float:
-        return (time_ns - self.zero) / NS_PER_S
+    @property
+    def unit(self) -> tuple[str, int]:
+        """Name and length of the unit in which a tick of the axis is a number one can read."""
+        return next((unit for unit in _UNITS if self.right - self.left >= 2 * unit[1]), _UNITS[-1])
+
+    def at(self, time_ns: int) -> float:
+        """A time on the axis."""
+        return (time_ns - self.zero) / self.unit[1]
 
 
 def draw(case: Case, report: Report, path: pathlib.Path) -> None:
@@ -156,12 +165,12 @@ def _bars(case: Case, axes: Axes, window: _Window) -> set[str]:
         for rank, enter, end, _ in part.iter_rows():
             until = end if end is not None else enter + least if name == "not_recorded" else window.right
             start = max(enter, window.left)
-            starts.append(window.seconds(start))
-            widths.append(max(min(until, window.right) - start, least) / NS_PER_S)
+            starts.append(window.at(start))
+            widths.append(max(min(until, window.right) - start, least) / window.unit[1])
             lanes.append(lane[rank])
             if until > window.right and name == "failed" and len(window.ranks) <= _ROOMY:
                 axes.annotate(
-                    f"{duration(until - enter)} in all →", (window.seconds(window.right), lanes[-1]), xytext=(-5, 0),
+                    f"{duration(until - enter)} in all →", (window.at(window.right), lanes[-1]), xytext=(-5, 0),
                     textcoords="offset points", va="center", ha="right", fontsize=8, zorder=5,
                     bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
                 )  # fmt: skip
@@ -185,7 +194,7 @@ def _lanes(case: Case, axes: Axes, window: _Window, verdict: Verdict) -> None:
         text = _note(case, verdict, rank)
         if text:
             late = next((o.time_ns for o in verdict.occurrences if o.rank == rank), None)
-            where = window.seconds(_free_from(case, window, rank) if late is None else late)
+            where = window.at(_free_from(case, window, rank) if late is None else late)
             axes.annotate(
                 text, (where, at), xytext=(6 if late is None else -6, 0), textcoords="offset points", color=_CULPRIT,
                 va="center", ha="left" if late is None else "right", fontweight="bold", zorder=5,
@@ -239,7 +248,7 @@ def _rounds(case: Case, axes: Axes, window: _Window, verdict: Verdict) -> None:
             continue
         last = first
         axes.annotate(
-            f"#{seq}", (window.seconds(first), -0.5), xytext=(0, 3), textcoords="offset points", ha="center",
+            f"#{seq}", (window.at(first), -0.5), xytext=(0, 3), textcoords="offset points", ha="center",
             va="bottom", fontsize=8, color=_CULPRIT if chosen else "#555555", annotation_clip=False,
             fontweight="bold" if chosen else "normal",
         )  # fmt: skip
@@ -249,7 +258,7 @@ def _frame(axes: Axes, window: _Window, verdict: Verdict) -> None:
     count = len(window.ranks)
     if verdict.onset_ns is not None:
         axes.axvline(0, color=_CULPRIT, linestyle="--", linewidth=1, zorder=4)
-    axes.set_xlim(window.seconds(window.left), window.seconds(window.right))
+    axes.set_xlim(window.at(window.left), window.at(window.right))
     axes.set_ylim(max(count, 1) - 0.5, -0.5)
     axes.set_yticks(range(count), [f"rank {rank}" for rank in window.ranks], fontsize=9 if count <= _ROOMY else 7)
     for label, rank in zip(axes.get_yticklabels(), window.ranks, strict=True):
@@ -258,7 +267,7 @@ def _frame(axes: Axes, window: _Window, verdict: Verdict) -> None:
             label.set_fontweight("bold")
     since = "since the onset" if verdict.onset_ns is not None else "since the last round began"
     folded = f"      {window.folded} more ranks are not shown" if window.folded else ""
-    axes.set_xlabel(f"seconds {since}{folded}", loc="left")
+    axes.set_xlabel(f"{window.unit[0]} {since}{folded}", loc="left")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e6e6e6", linewidth=0.6, zorder=0)
     for side in ("top", "right", "left"):
