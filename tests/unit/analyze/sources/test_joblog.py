@@ -540,6 +540,16 @@ class TestCommunicators:
         ]
         assert [(g["name"], g["ranks"]) for g in rows(found.groups)] == [("1ad9", [0, 1])]
 
+    def test_root_is_a_rank_in_the_communicator_whoever_of_it_is_seen(self):
+        world = "".join(init("a", 10 + rank, rank, 4) for rank in range(4))
+        part = init("a", 13, 2, 3, comm="ee").replace("0x513", "0x99")  # of rank 3, who is 2 there; nobody else is seen
+        call = (
+            "node-a:13:1 [0] NCCL INFO Send: opCount 1 sendbuff 0x7 recvbuff 0x7 count 1 datatype 0 op 0 root "
+            "{} comm 0x99 x y\n"
+        )
+        found = logs.part(world + part + call.format(2) + call.format(0))
+        assert found.calls["peer"].to_list() == [3, None]
+
     def test_initialisation_that_did_not_end(self, found):
         fact = logs.fact(found, "nccl_init_open")
         assert (fact["rank"], fact["host"], fact["fields"]["nranks"]) == (1, "node-b", 2)

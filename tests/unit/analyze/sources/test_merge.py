@@ -104,6 +104,17 @@ def test_one_name_with_other_members_is_another_group():
     assert merged.groups.filter(pl.col("group") == merged.progress["group"][0])["ranks"].to_list() == [[]]
 
 
+def test_a_group_of_which_a_source_saw_some_members_is_the_one_that_has_them():
+    log = Part(
+        kind="job_log",
+        groups=rows(schema.GROUPS, group(0, "tp", [1])),
+        progress=rows(schema.PROGRESS, progress(1, 0, 5)),
+    )
+    merged = merge([DUMPS, log], None, ROOT, [])
+    assert merged.groups["ranks"].to_list() == [[0, 1], [0, 1, 2, 3]]
+    assert merged.progress.filter(completed=5)["group"].to_list() == merged.groups.filter(name="tp")["group"].to_list()
+
+
 def test_of_a_rank_every_source_tells_what_it_knows(both):
     told = {row["rank"]: row for row in both.ranks.iter_rows(named=True)}
     assert [row["data"] for row in told.values()] == ["present", "missing", "missing", "missing"]
