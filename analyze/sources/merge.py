@@ -97,11 +97,12 @@ class _Groups:
         self._keys: dict[tuple[int, int], int] = {}
         known: dict[tuple[str, tuple[int, ...]], int] = {}
         for number, part in enumerate(parts):
+            told_before = dict(known)
             for row in part.groups.iter_rows(named=True):
                 name, members = row["name"], tuple(row["ranks"])
                 key = known.get((name, members))
                 if key is None:
-                    key = _only(known, name, members)
+                    key = _only(told_before, name, members)
                 if key is None:
                     key = known[name, members] = len(rows)
                     rows.append({**row, "group": key})

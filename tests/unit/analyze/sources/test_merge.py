@@ -115,6 +115,11 @@ def test_a_group_of_which_a_source_saw_some_members_is_the_one_that_has_them():
     assert merged.progress.filter(completed=5)["group"].to_list() == merged.groups.filter(name="tp")["group"].to_list()
 
 
+def test_two_groups_of_one_source_stay_two():
+    both = Part(kind="job_log", groups=rows(schema.GROUPS, group(0, "tp", [0, 1]), group(1, "tp", [1])))
+    assert merge([both], None, ROOT, []).groups["ranks"].to_list() == [[0, 1], [1]]
+
+
 def test_of_a_rank_every_source_tells_what_it_knows(both):
     told = {row["rank"]: row for row in both.ranks.iter_rows(named=True)}
     assert [row["data"] for row in told.values()] == ["present", "missing", "missing", "missing"]
