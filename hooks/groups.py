@@ -27,17 +27,17 @@ class Group:
     Attributes:
         id: Its number in the side file.
         ranks: Global ranks of its members in group order; empty where torch does not tell.
-        backend: Name of its backend, '' where torch does not tell.
+        is_gloo_on_cpu: Calls with CPU tensors go to gloo, or torch does not tell to what.
         coalescing: Calls between the start and the end of coalescing that end with it; None outside of that.
         next_seq: Gives the number of its next collective, from 1, to any thread.
     """
 
-    __slots__ = ("_count", "_pairs", "backend", "coalescing", "id", "next_seq", "ranks")
+    __slots__ = ("_count", "_pairs", "coalescing", "id", "is_gloo_on_cpu", "next_seq", "ranks")
 
-    def __init__(self, number: int, ranks: Sequence[int], backend: str) -> None:
+    def __init__(self, number: int, ranks: Sequence[int], *, is_gloo_on_cpu: bool) -> None:
         self.id = number
         self.ranks = tuple(ranks)
-        self.backend = backend
+        self.is_gloo_on_cpu = is_gloo_on_cpu
         self._count: Callable[[], int] = itertools.count(1).__next__
         self.next_seq = self._count
         self._pairs: dict[tuple[str, int], Callable[[], int]] = {}
@@ -89,11 +89,14 @@ class Groups:
         """The group of a torch process group, made known on first sight."""
         with self._lock:
             name: str = pg.group_name
-            known = self.by_name.get(name)
+            at = name or f"made by hand: {id(pg)}"
+            known = self.by_name.get(at)
             if known is None:
                 ranks = members(pg)
                 self.shortest_timeout_s = min(self.shortest_timeout_s, _timeout_s(pg))
-                known = self.by_name[name] = self._define(name, pg.group_desc, _backend(pg), ranks, pg.size())
+                known = self.by_name[at] = self._define(
+                    name, pg.group_desc, _backend(pg), ranks, pg.size(), is_gloo_on_cpu=_is_gloo_on_cpu(pg)
+                )
             return known
 
     def control(self, callers: Sequence[int], name: str = "") -> Group:
@@ -105,7 +108,9 @@ class Groups:
                 known = self._control[key] = self._define(name, words.CONTROL, "", key[1], len(key[1]))
             return known
 
-    def _define(self, name: str, desc: str, backend: str, ranks: Sequence[int], size: int) -> Group:
+    def _define(
+        self, name: str, desc: str, backend: str, ranks: Sequence[int], size: int, *, is_gloo_on_cpu: bool = False
+    ) -> Group:
         self._made += 1
         self._side.append(
             {
@@ -119,7 +124,7 @@ class Groups:
                 "ranks": runs(ranks),
             }
         )
-        return Group(self._made, ranks, backend)
+        return Group(self._made, ranks, is_gloo_on_cpu=is_gloo_on_cpu)
 
     def destroyed(self, name: str | None) -> None:
         """Forget a destroyed group; None: all of them."""
@@ -153,6 +158,18 @@ def _backend(pg: Any) -> str:
         if failsafe.is_jobs(error):
             raise
         return ""
+
+
+def _is_gloo_on_cpu(pg: Any) -> bool:
+    """By the backend itself: the group's name for it may be `cpu:gloo,cuda:nccl`, or `undefined`."""
+    import torch
+
+    try:
+        return str(pg._get_backend(torch.device("cpu")).name()).lower() == "gloo"
+    except (AttributeError, RuntimeError, ValueError) as error:
+        if failsafe.is_jobs(error):
+            raise
+        return True
 
 
 def _timeout_s(pg: Any) -> float:

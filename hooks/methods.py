@@ -42,16 +42,18 @@ class Running:
     Attributes:
         op: Code of the operation that it dispatches; `NONE` where the thread is in no method or it was dispatched.
         group: The process group.
+        tensor: The first tensor that it was given: by it its call is told from others that come in between.
         reduce_op: Code of the reduction.
         call: What its kernel recorded and left for the method, which has the Work, to await.
         thread: The operating system's id of the thread.
     """
 
-    __slots__ = ("call", "group", "op", "reduce_op", "thread")
+    __slots__ = ("call", "group", "op", "reduce_op", "tensor", "thread")
 
     def __init__(self) -> None:
         self.op = NONE
         self.group: Any = None
+        self.tensor: Any = None
         self.reduce_op = 0
         self.call: Call | None = None
         self.thread = get_native_id()
@@ -90,12 +92,17 @@ def wrap(method: str, pending: Pending) -> None:
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         running = here.running
+        # A signal handler or a dispatch mode may call another method inside this one.
+        outer = running.op, running.group, running.tensor, running.reduce_op, running.call
         try:
+            running.op = NONE
             running.reduce_op = read(args, kwargs)
             running.group = self
+            running.tensor = first_tensor(args[0]) if args else None
+            running.call = None
             running.op = op
         except BaseException as error:  # noqa: BLE001 - the fence, in place: one frame less for every call
-            failsafe.stop_here(error, _forget, running)
+            failsafe.stop_here(error, _forget, running, outer)
         work = None
         try:
             work = original(self, *args, **kwargs)
@@ -107,20 +114,29 @@ def wrap(method: str, pending: Pending) -> None:
                         works.finish(call, words.NOT_RECORDED, 0)
                     else:
                         pending.add(work, call)
-                running.op, running.group, running.call = NONE, None, None
+                running.op, running.group, running.tensor, running.reduce_op, running.call = outer
             except BaseException as error:  # noqa: BLE001 - the same
-                failsafe.stop_here(error, _forget, running)
+                failsafe.stop_here(error, _forget, running, outer)
         return work
 
     wrapper.__name__ = method
+    wrapper.__qualname__ = f"ProcessGroup.{method}"
     wrapper.__doc__ = original.__doc__
     setattr(ProcessGroup, method, dynamo.untraced(wrapper))
 
 
-def _forget(running: Running) -> None:
+def first_tensor(given: Any) -> Any:
+    """The first tensor of a tensor, or of lists of tensors; what is not one where there is none."""
+    while type(given) is list and given:
+        given = given[0]
+    return given
+
+
+def _forget(running: Running, outer: tuple[Any, ...]) -> None:
     """The job's own exception came up in our code: the method is over."""
-    call, running.op, running.group, running.call = running.call, NONE, None, None
-    if call is not None:
+    call = running.call
+    running.op, running.group, running.tensor, running.reduce_op, running.call = outer
+    if call is not None and call is not outer[-1]:
         works.finish(call, words.NOT_RECORDED, 0)
 
 
@@ -133,13 +149,14 @@ def _reader() -> Callable[[tuple[Any, ...], dict[str, Any]], int]:
     codes = {kind.value: _REDUCTIONS.get(name, other) for name, kind in ReduceOp.RedOpType.__members__.items()}
     names = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
     options = {getattr(torch.distributed, name) for name in names if hasattr(torch.distributed, name)}
+    kinds = tuple(options)
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if len(args) == 2 and type(args[1]) in options:  # what torch.distributed's own functions pass
             return codes[hash(args[1].reduceOp)]  # its hash is its value, at half the price of `.op.value`
         for value in (*reversed(args), *kwargs.values()):
             kind = type(value)
-            if kind in options:
+            if kind in options or isinstance(value, kinds):
                 return codes[value.reduceOp.op.value]
             if kind is ReduceOp.RedOpType:  # ahead of the next: torch makes this an instance of ReduceOp too
                 return codes[value.value]

@@ -24,6 +24,7 @@ class Process:
         self.pending = works.Pending()
         self._lock = threading.Lock()
         self._why_off = ""
+        self._over = False
         self._of_parent: Recorder | None = None
         self._forking: Stacks | None = None
 
@@ -34,8 +35,11 @@ class Process:
         return self.open_as(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
 
     def open_as(self, rank: int, world_size: int) -> Recorder | None:
-        """The recorder of a rank; None after an error of ours. A process that became another rank starts anew."""
-        if failsafe.errors:
+        """The recorder of a rank; None after an error of ours and after the end.
+
+        A process that became another rank starts anew.
+        """
+        if failsafe.errors or self._over:
             return None
         with self._lock:
             if self.recorder is not None and self.recorder.rank != rank:
@@ -71,6 +75,7 @@ class Process:
         """
         recorder, self.recorder = self.recorder, None
         self._of_parent = recorder
+        self._over = False
         self.pending.in_child()
         methods.in_child()
         self._lock = threading.Lock()
@@ -96,6 +101,11 @@ class Process:
         if recorder is not None:
             recorder.close()
 
+    def end(self) -> None:
+        """Stop recording for good: a thread that still makes calls while the interpreter shuts down is not recorded."""
+        self._over = True
+        self.close()
+
 
 def install(config: Config) -> None:
     """Hook torch.distributed, the optimizers, uncaught exceptions, fork and exit of this process."""
@@ -113,4 +123,4 @@ def install(config: Config) -> None:
         after_in_parent=failsafe.guard(process.after_fork),
         after_in_child=failsafe.guard(process.forked),
     )
-    atexit.register(failsafe.guard(process.close))
+    atexit.register(failsafe.guard(process.end))

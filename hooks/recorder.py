@@ -105,7 +105,7 @@ class Recorder:
         if not cpu and tensor.is_meta:
             return None  # a trace with fake tensors, not a call
         code = plan.code
-        by_method = running.op == code
+        by_method = running.op == code and methods.first_tensor(args[0]) is running.tensor
         if by_method:
             running.op = (
                 methods.NONE
@@ -151,7 +151,7 @@ class Recorder:
         if not cpu:
             mark = self.device.mark(tensor.device.index, group.coalescing) if tensor.is_cuda else UNSEEN
             return columns, row, mark
-        call = columns, row, WAITED if plan.gloo_end_unseen and group.backend == "gloo" else ASKED
+        call = columns, row, WAITED if plan.gloo_end_unseen and group.is_gloo_on_cpu else ASKED
         if by_method:
             running.call = call
         return call

@@ -22,10 +22,17 @@ TIMEOUT_SHARE = 0.7
 
 
 class Stalled(NamedTuple):
-    """A stall: since when, in seconds, and the number of the call in flight (None: there is none)."""
+    """A stall: since when, in seconds, and the number of the call in flight (None: there is no new one)."""
 
     seconds: float
     call: int | None
+
+
+class _Open(NamedTuple):
+    """A call in flight: when it entered, and its number."""
+
+    enter_ns: int
+    call: int
 
 
 class StallWatch:
@@ -33,7 +40,9 @@ class StallWatch:
 
     def __init__(self, stall_s: float) -> None:
         self._limit_s = self._first_s = stall_s
-        self._told: tuple[int | None, int] | None = None
+        self._stalled: Stalled | None = None
+        self._told = self._quiet = 0
+        self._again_s = 0.0
         self._segments: list[tuple[Segment, int]] = []
         self._last_ns = time.time_ns()
         self._calls = 0
@@ -44,46 +53,81 @@ class StallWatch:
 
     def shorten(self, timeout_s: float) -> None:
         """Take a group's timeout into account."""
-        self._limit_s = self._first_s = min(self._first_s, TIMEOUT_SHARE * timeout_s)
+        first_s = TIMEOUT_SHARE * timeout_s
+        if first_s < self._first_s:  # else what stalls have made of the limit holds
+            self._limit_s = self._first_s = first_s
 
     def look(self) -> Stalled | None:
-        """A stall not told before, or None."""
-        now = time.time_ns()
-        open_call = self._oldest_open()
-        since, call = open_call or (self._last_ns, None)
-        if not self._calls:
-            return None
-        if self._told is not None and self._told != (call, self._calls):
-            self._told = None
-            self._limit_s = min(_PATIENCE * self._limit_s, max(_MOST_S, self._first_s))
-        seconds = (now - since) / 1e9
-        if self._told is None and seconds > self._limit_s:
-            self._told = (call, self._calls)
-            return Stalled(seconds, call)
-        return None
+        """A stall not told before, or one that has lasted twice as long as when it was; or None.
 
-    def _oldest_open(self) -> tuple[int, int] | None:
-        """When the oldest call in flight entered, and its number."""
-        oldest = None
+        A stall is told once for all calls that are in flight then. Those that enter later, and the quiet after them,
+        are looked at by themselves, so that a receive posted far ahead hides nothing.
+        """
+        oldest, newest = self._in_flight()
+        now = time.time_ns()
+        if self._stalled is not None and self._is_over(self._stalled):
+            self._stalled = None
+            self._limit_s = min(_PATIENCE * self._limit_s, max(_MOST_S, self._first_s))
+        found, limit_s = None, self._limit_s
+        if newest is not None:
+            found = Stalled((now - newest.enter_ns) / 1e9, newest.call)
+        elif self._calls > (self._quiet if oldest is None else self._told):
+            found = Stalled((now - self._last_ns) / 1e9, None)
+        if (found is None or found.seconds <= limit_s) and oldest is not None and oldest.call <= self._told:
+            found, limit_s = Stalled((now - oldest.enter_ns) / 1e9, oldest.call), self._again_s
+        if found is None or found.seconds <= limit_s:
+            return None
+        self._stalled, self._told = found, self._calls
+        if found.call is None:
+            self._quiet = self._calls
+        if oldest is not None:
+            self._again_s = _PATIENCE * (now - oldest.enter_ns) / 1e9
+        return found
+
+    def _is_over(self, stalled: Stalled) -> bool:
+        """Whether the stall has passed: its call has ended, or there was another after the quiet."""
+        if stalled.call is None:
+            return self._calls > self._told
+        for segment, _ in self._segments:
+            row = stalled.call - 1 - segment.base
+            if 0 <= row < segment.rows:
+                return bool(segment.columns.outcome[row])
+        return True
+
+    def _in_flight(self) -> tuple[_Open | None, _Open | None]:
+        """The oldest call in flight, and the oldest that entered since a stall was told."""
+        oldest = newest = None
         kept = []
         for segment, done in self._segments:
-            written, first_open = _scan(segment, done)
+            outcomes = bytes(segment.columns.outcome[done:])
+            first_open = _open_row(outcomes, done, done)
+            written = _written(segment, first_open)
             if written:
                 last = segment.columns.end_ns[written - 1] or segment.columns.enter_ns[written - 1]
                 self._last_ns = max(self._last_ns, last)
                 self._calls = max(self._calls, segment.base + written)
-            if first_open < written and oldest is None:
-                oldest = (segment.columns.enter_ns[first_open], segment.columns.commit[first_open])
+            if first_open < written:
+                oldest = oldest or _open(segment, first_open)
+                new_open = _open_row(outcomes, done, max(done, self._told - segment.base))
+                if new_open < written:
+                    newest = newest or _open(segment, new_open)
             if first_open < segment.rows:
                 kept.append((segment, first_open))
         self._segments = kept
-        return oldest
+        return oldest, newest
 
 
-def _scan(segment: Segment, done: int) -> tuple[int, int]:
-    """Rows written so far, and the first one from `done` on that has not ended."""
-    outcomes = bytes(segment.columns.outcome[done:])
-    at = outcomes.find(b"\0")
-    first_open = segment.rows if at < 0 else done + at
+def _open_row(outcomes: bytes, base: int, start: int) -> int:
+    """The first row from `start` on that has not ended, or the number of rows; `base`: row of the first outcome."""
+    at = outcomes.find(b"\0", start - base)
+    return base + (len(outcomes) if at < 0 else at)
+
+
+def _written(segment: Segment, start: int) -> int:
+    """Rows written so far; `start`: so many are, at least."""
     commits = segment.columns.commit
-    return bisect.bisect_left(range(segment.rows), 1, lo=first_open, key=lambda row: not commits[row]), first_open
+    return bisect.bisect_left(range(segment.rows), 1, lo=start, key=lambda row: not commits[row])
+
+
+def _open(segment: Segment, row: int) -> _Open:
+    return _Open(segment.columns.enter_ns[row], segment.columns.commit[row])

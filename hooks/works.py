@@ -45,6 +45,7 @@ class Pending:
     def __init__(self) -> None:
         self._held: dict[int, tuple[Any, Call]] = {}
         self._watched: dict[int, tuple[Any, Call]] = {}
+        self._looked_at: set[int] = set()
         self._closed = False
         self._of_parent: dict[int, tuple[Any, Call]] = {}
 
@@ -64,7 +65,8 @@ class Pending:
 
     def add(self, work: Any, call: Call) -> None:
         """Await the end of a call."""
-        self._held[id(work)] = (work, call)
+        if self._held.setdefault(id(work), (work, call))[1] is not call:
+            finish(call, words.NOT_RECORDED, 0)  # one Work for two calls: it is the other one's
         if self._closed:
             self.close()
 
@@ -85,8 +87,12 @@ class Pending:
 
     def ask(self) -> None:
         """Ask the held works whether they have ended, and let go of those that cannot tell."""
+        looked_at, self._looked_at = self._looked_at, set()
         for key, (work, call) in list(self._held.items()):
             if call[2] == WAITED:
+                if key not in looked_at:
+                    self._looked_at.add(key)
+                    continue
                 self._watch(key, work, call)
                 self._held.pop(key, None)
             elif work.is_completed():
@@ -129,7 +135,9 @@ def patch_wait(pending: Pending) -> None:
             outcome = words.COMPLETED
         finally:
             try:
-                ended(self, outcome)
+                # A wait of the caller's own patience that ran out is not the end of the call.
+                if outcome == words.COMPLETED or not (args or kwargs) or self.is_completed():
+                    ended(self, outcome)
             except BaseException as error:  # noqa: BLE001 - the fence, in place: one frame less for every call
                 failsafe.stop_here(error)
         return result

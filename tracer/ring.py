@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _STDERR = 2
+_MAP_FIXED = 0x10
+"""Of the C library's mmap(2); Python has no name for it."""
 
 
 class Columns(NamedTuple):
@@ -98,7 +100,7 @@ class Segment:
             allocate(fd, 0, parts.size)
             os.pwrite(fd, parts.head, 0)
             os.pwrite(fd, parts.tail, parts.size - len(parts.tail))
-            view = memoryview(mmap.mmap(fd, parts.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
+            view = memoryview(mapped(fd, parts.size))
             os.rename(unfinished, path)
         except OSError:
             os.unlink(unfinished)
@@ -112,7 +114,7 @@ class Segment:
 def above_streams() -> Iterator[None]:
     """Have no file opened in between take the number of a closed stdin, stdout or stderr.
 
-    What the job prints there would land in that file. An mmap counts: Python keeps a descriptor of its own for it.
+    What the job prints there would land in that file.
     """
     held = []
     try:
@@ -133,3 +135,39 @@ def allocate(fd: int, start: int, size: int) -> None:
         OSError: the space is not to be had.
     """
     os.posix_fallocate(fd, start, size)
+
+
+def mapped(fd: int, size: int) -> mmap.mmap:
+    """Map a file's beginning without keeping a descriptor.
+
+    Python's own mmap of a file keeps one and closes that number with the map, whosever it is by then. So the file is
+    put in the place of a map of memory, which has none.
+
+    Raises:
+        OSError: it cannot be mapped.
+    """
+    import ctypes  # whoever only reads pays nothing for it
+
+    memory = mmap.mmap(-1, size)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    flags = mmap.MAP_SHARED | _MAP_FIXED
+    if libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0) != address:
+        raise OSError(ctypes.get_errno(), "mmap")
+    return memory
+
+
+def same_file(fd: int, path: str, known: tuple[int, int] | None) -> tuple[int, int]:
+    """Device and inode of an open file, which must be the known ones where there are any.
+
+    Raises:
+        OSError: it is another file.
+    """
+    stat = os.fstat(fd)
+    found = stat.st_dev, stat.st_ino
+    if known not in (None, found):
+        msg = f"{path}: another file has taken its place"
+        raise OSError(msg)
+    return found

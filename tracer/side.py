@@ -4,6 +4,8 @@ A line is stored, not written: the caller does no I/O, and a line survives SIGKI
 the file is newlines, so that the file is valid JSON lines at every moment. Its first line is the sign of life, renewed
 in place. `reserve` (which does I/O) belongs to the recorder's own thread.
 
+No file descriptor stays open: a script that closes them all gets their numbers again for files of its own.
+
 Lines (`kind` says which): `alive`, `process`, `group`, `signature`, `site`, `exception`, `goodbye`, `lost`, `deleted`,
 `off`. The reader documents the keys it uses of each.
 """
@@ -45,21 +47,23 @@ class SideFile:
             OSError: it exists (FileExistsError), or cannot be made.
         """
         self.path = path
-        with ring.above_streams():
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._lock = threading.Lock()
-        self._size = 0
-        self._used = 0
         self._waiting: list[bytes] = []
-        self._map = self._mapped(_FIRST_BYTES)
+        self._file: tuple[int, int] | None = None
+        self._map = self._mapped(0, _FIRST_BYTES, os.O_CREAT | os.O_EXCL)
         self._used = len(alive(0))
 
-    def _mapped(self, size: int) -> mmap.mmap:
-        ring.allocate(self._fd, self._size, size - self._size)
-        os.pwrite(self._fd, b"\n" * (size - self._size), self._size)
-        self._size = size
+    def _mapped(self, old: int, size: int, flags: int = 0) -> mmap.mmap:
+        """Make the file larger and map it."""
         with ring.above_streams():
-            return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        try:
+            self._file = ring.same_file(fd, self.path, self._file)
+            ring.allocate(fd, old, size - old)
+            os.pwrite(fd, b"\n" * (size - old), old)
+            return ring.mapped(fd, size)
+        finally:
+            os.close(fd)
 
     def append(self, line: dict[str, Any]) -> None:
         """Store a line, or keep it in memory until `reserve` has made room."""
@@ -84,11 +88,11 @@ class SideFile:
         """Make the file larger where it is half full or lines wait, and store what waits.
 
         Raises:
-            OSError: no space.
+            OSError: no space, or the file is gone.
         """
         need = self._used + sum(map(len, self._waiting))
         if 2 * need > len(self._map):
-            larger = self._mapped(max(_GROWTH * len(self._map), 2 * need))
+            larger = self._mapped(len(self._map), max(_GROWTH * len(self._map), 2 * need))
             with self._lock:
                 self._map = larger  # the old map stays valid for whoever still stores into it: same file
         if self._waiting:

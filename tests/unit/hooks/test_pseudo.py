@@ -47,7 +47,7 @@ class Side:
 
 
 def test_between_start_and_end_of_coalescing_collectives_share_a_number():
-    group = groups.Group(1, [0, 1], "nccl")
+    group = groups.Group(1, [0, 1], is_gloo_on_cpu=False)
     assert [group.next_seq(), group.next_seq()] == [1, 2]
     group.coalesce()
     assert [group.next_seq() for _ in range(3)] == [3, 3, 3]
@@ -102,7 +102,7 @@ class Coalescing:
 
 @pytest.fixture
 def coalescing(monkeypatch):
-    group = groups.Group(1, [0, 1], "nccl")
+    group = groups.Group(1, [0, 1], is_gloo_on_cpu=False)
     rows = []
 
     def enter_pseudo(code, control, enter_ns):

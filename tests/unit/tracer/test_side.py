@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
-from roundk.tracer import side
+from roundk.tracer import ring, side
 
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().split("\n") if line]
+
+
+def open_descriptors():
+    return sorted(path.name for path in pathlib.Path("/proc/self/fd").iterdir())
 
 
 def test_lines_and_sign_of_life_are_on_disk_at_once(tmp_path):
@@ -44,6 +49,30 @@ def test_a_file_of_another_process_is_never_taken(tmp_path):
     with pytest.raises(FileExistsError):
         side.SideFile(str(path))
     assert path.read_text() == "someone else's\n"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_it_does_not_grow_where_it_is_gone(tmp_path, replaced):
+    path = tmp_path / "rank.jsonl"
+    file = side.SideFile(str(path))
+    path.rename(tmp_path / "old")
+    if replaced:
+        path.write_text("the job's own\n")
+    file.append({"kind": "site", "pad": "x" * 20_000})
+    with pytest.raises(OSError, match=r"another file|No such file"):
+        file.reserve()
+    assert not replaced or path.read_text() == "the job's own\n"
+
+
+def test_no_descriptor_stays_open(tmp_path):
+    before = open_descriptors()
+    file = side.SideFile(str(tmp_path / "rank.jsonl"))
+    file.append({"kind": "site", "pad": "x" * 20_000})
+    file.reserve()
+    segment = ring.Segment.create(str(tmp_path / "s.arrow"), 4096, 0)
+    assert open_descriptors() == before
+    assert (tmp_path / "rank.jsonl").stat().st_size > 20_000
+    assert segment.rows == 4096
 
 
 def test_its_space_is_allocated(tmp_path):

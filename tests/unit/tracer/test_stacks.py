@@ -169,6 +169,40 @@ def test_a_late_renewal_closes_what_the_timer_wrote(tmp_path):
     assert text.index('"kind":"term"') < text.index("Timeout (") < text.rindex('"kind":"term"')
 
 
+TAKES_THE_NUMBER = """
+import os
+own = os.open(sys.argv[1] + ".own", os.O_RDWR | os.O_CREAT)
+links = {int(fd): f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd") if int(fd) > 2}
+number = next(fd for fd, link in links.items() if os.path.exists(link) and os.path.samefile(link, sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("kill", "trigger"), [(signal.SIGABRT, "fatal"), (signal.SIGTERM, "term")])
+def test_a_script_that_has_taken_the_descriptor_keeps_its_file(tmp_path, kill, trigger):
+    body = "os.dup2(own, number)\nstacks.renew()\nprint(flush=True)\ntime.sleep(60)"
+    code, rows = stacks_of(tmp_path, TAKES_THE_NUMBER + body, kill)
+    assert code == -kill
+    assert {row["trigger"] for row in rows} == {trigger}
+    assert (tmp_path / "rank.stacks.own").read_bytes() == b""
+
+
+@pytest.mark.parametrize("kill", [signal.SIGABRT, signal.SIGTERM])
+def test_where_the_file_cannot_be_opened_again_nothing_is_written(tmp_path, kill):
+    body = """
+os.rename(sys.argv[1], sys.argv[1] + ".old")
+open(sys.argv[1], "w").close()  # the script's own
+os.dup2(own, number)
+try:
+    stacks.renew()
+except OSError:
+    print(flush=True)
+time.sleep(60)
+"""
+    code, rows = stacks_of(tmp_path, TAKES_THE_NUMBER + body, kill)
+    assert (code, rows) == (-kill, [])
+    assert (tmp_path / "rank.stacks.own").read_bytes() == b""
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"kind": "stall"', "Thread 0xzz (most recent call first):\n", "[]\n"])
 def test_a_cut_file_is_read_as_far_as_it_goes(text):
     assert read_stacks.read(text, None) == []
