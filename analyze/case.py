@@ -203,7 +203,7 @@ class Case:
             return START_FLOOR_NS
         skews = self.rounds.filter(pl.col("group") == group, pl.col("completed") == pl.col("size"), pl.col("seq") > 2)[
             "skew_ns"
-        ]
+        ].drop_nulls()
         if skews.is_empty():
             return LATE_FLOOR_NS
         # Half as much again as the worst seen: a save on one rank every so many steps must not become a culprit.

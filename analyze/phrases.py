@@ -45,14 +45,20 @@ def capital(sentence: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """A span of time with two or three digits: `35 ms`, `1.2 s`, `4 min 10 s`."""
+    """A span of time with two or three digits: `35 ms`, `1.2 s`, `4 min 10 s`, `3 h 12 min`, `7 d 4 h`."""
     seconds = ns / NS_PER_S
     if abs(seconds) < 1:
         return f"{ns / NS_PER_MS:.0f} ms"
     if abs(seconds) < 120:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
+    if abs(seconds) <= 2 * 3600:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if abs(seconds) < 48 * 3600:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} d {hours} h"
 
 
 def signal_name(number: int) -> str:
@@ -74,7 +80,8 @@ def group_text(name: str, desc: str, *, destroying: bool = False) -> str:
     if desc == words.CONTROL:
         making = "process group destruction" if destroying else "process group creation"
         return f"coalescing in group {name.rpartition('/')[0]}" if name else making
-    return f"group {desc if desc not in ('', 'undefined') else name}"
+    told = desc if desc not in ("", "undefined") else name
+    return f"group {told}" if told else "an unnamed group"
 
 
 def place(file: str, line: int) -> str:

@@ -21,10 +21,11 @@ def rounds(calls: pl.LazyFrame, members: pl.LazyFrame) -> pl.LazyFrame:
             group (int32), seq (int64): The round.
             size (uint32): Members of the group.
             entered, completed, failed, open (uint32): Members whose call is recorded, and how it ended.
-            first_enter_ns, last_enter_ns (int64): First and last enter.
+            first_enter_ns (int64, nullable): First enter; null: nobody's is recorded.
+            last_enter_ns (int64, nullable): Last enter; null: somebody's is not recorded.
             second_last_enter_ns (int64, nullable): Enter of the last but one.
             last_rank (int32): Who entered last.
-            skew_ns (int64): Spread of the enters.
+            skew_ns (int64, nullable): Spread of the enters.
             others_skew_ns (int64, nullable): Spread without the last member.
             last_inside_ns (int64, nullable): Time inside of the last to enter.
             others_inside_ns (int64, nullable): Least time inside of the others.
@@ -36,7 +37,8 @@ def rounds(calls: pl.LazyFrame, members: pl.LazyFrame) -> pl.LazyFrame:
     last_two = pl.col("enter_ns").get(-2, null_on_oob=True)
     return (
         calls.filter(~pl.col("p2p"))
-        .sort("group", "seq", "enter_ns", "rank")
+        # Last, a call without a time leaves the first enter known and says that the last is not.
+        .sort("group", "seq", "enter_ns", "rank", nulls_last=True)
         .group_by("group", "seq", maintain_order=True)
         .agg(
             entered=pl.len(),

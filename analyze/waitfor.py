@@ -30,7 +30,7 @@ class StuckRound:
         entered: All ranks that entered it before anybody gave up.
         missing: Members that did not enter it, or only long after, when somebody had given up.
         unsure: Members of whom the recording cannot tell.
-        onset_ns: When the first member entered.
+        onset_ns: When the first member entered; None: no member's time is recorded.
     """
 
     group: int
@@ -41,8 +41,13 @@ class StuckRound:
     entered: tuple[int, ...]
     missing: tuple[int, ...]
     unsure: tuple[int, ...]
-    onset_ns: int
+    onset_ns: int | None
     site: int | None
+
+    @property
+    def order(self) -> tuple[bool, int, int, int]:
+        """By what rounds are put in order: the onset, those without one last, then group and seq."""
+        return (self.onset_ns is None, self.onset_ns or 0, self.group, self.seq)
 
     @property
     def from_any(self) -> bool:
@@ -86,13 +91,13 @@ class WaitFor:
         """Receives from any source that nobody can still answer or is waiting to answer, by onset."""
         idle = {rank for rank, row in zip(self.ranks, self.edges, strict=False) if not row}
         found = [r for r in self.rounds if r.from_any and idle.issuperset(r.missing)]
-        return tuple(sorted(found, key=lambda r: (r.onset_ns, r.group, r.seq)))
+        return tuple(sorted(found, key=lambda r: r.order))
 
     @functools.cached_property
     def full_rounds(self) -> tuple[StuckRound, ...]:
         """Stuck rounds that lack nobody, by onset."""
         single = (component[0] - len(self.ranks) for component in self._sinks if len(component) == 1)
-        return tuple(sorted((self.rounds[n] for n in single if n >= 0), key=lambda r: (r.onset_ns, r.group, r.seq)))
+        return tuple(sorted((self.rounds[n] for n in single if n >= 0), key=lambda r: r.order))
 
     @functools.cached_property
     def cycles(self) -> tuple[tuple[tuple[int, ...], tuple[StuckRound, ...]], ...]:
@@ -111,7 +116,7 @@ class WaitFor:
         """The stuck rounds that lack one of these ranks for certain, by onset."""
         wanted = set(ranks)
         found = [r for r in self.rounds if not r.from_any and wanted.intersection(r.missing)]
-        return sorted(found, key=lambda r: (r.onset_ns, r.group, r.seq))
+        return sorted(found, key=lambda r: r.order)
 
     def victims(self, ranks: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """All ranks that wait for these, directly or through others, and the groups in which they do."""
@@ -190,7 +195,7 @@ def _collective_rounds(case: Case) -> list[StuckRound]:
         return []
     keys = ["group", "seq"]
     inside = (
-        blocked.sort("enter_ns", "rank")
+        blocked.sort("enter_ns", "rank", nulls_last=True)
         .group_by(keys)
         .agg(inside=pl.col("rank"), op=pl.col("op").cast(pl.String).first())
     )
@@ -202,7 +207,7 @@ def _collective_rounds(case: Case) -> list[StuckRound]:
     entered = (
         case.calls.filter(~pl.col("p2p"))
         .join(inside.select(keys), on=keys, how="semi")
-        .sort("enter_ns", "rank")
+        .sort("enter_ns", "rank", nulls_last=True)
         .group_by(keys)
         .agg(
             entered=pl.col("rank").filter(~late),
@@ -219,7 +224,7 @@ def _collective_rounds(case: Case) -> list[StuckRound]:
         .group_by(keys)
         .agg(missing=pl.col("rank").filter("sure"), unsure=pl.col("rank").filter(~pl.col("sure")))
     )
-    table = inside.join(entered, on=keys).join(absent, on=keys, how="left").sort("onset_ns", *keys)
+    table = inside.join(entered, on=keys).join(absent, on=keys, how="left").sort("onset_ns", *keys, nulls_last=True)
     return [
         StuckRound(
             group=row["group"],
@@ -248,7 +253,7 @@ def _pairs(case: Case) -> list[StuckRound]:
 
 def _from_any(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
     """The first receive of each rank that waits for whoever sends."""
-    first = blocked.sort("enter_ns").group_by("group", "rank", maintain_order=True).first()
+    first = blocked.sort("enter_ns", "seq", nulls_last=True).group_by("group", "rank", maintain_order=True).first()
     return [_receive(case, row) for row in first.iter_rows(named=True)]
 
 
@@ -280,7 +285,7 @@ def _directed(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
     )
     taken = set(served(p2p.lazy()).collect().iter_rows())
     table = (
-        blocked.sort("enter_ns", "rank")
+        blocked.sort("enter_ns", "rank", nulls_last=True)
         .group_by(keys)
         .agg(
             inside=pl.col("rank").unique().sort(),
@@ -289,7 +294,7 @@ def _directed(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
             site=pl.col("site").first(),
         )
         .join(sides, on=keys)
-        .sort("onset_ns", *keys)
+        .sort("onset_ns", *keys, nulls_last=True)
     )
     return [_pair(case, row, taken) for row in table.iter_rows(named=True)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
 import re
 import shutil
@@ -14,6 +12,7 @@ import click
 
 from roundk.analyze import diagnose, sources
 from roundk.analyze.case import build
+from roundk.analyze.commands import printing
 from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.output import json, text
 from roundk.analyze.phrases import NS_PER_S
@@ -55,7 +54,7 @@ def command(
     trace, _ = sources.load(paths, Hints(rank_pattern))
     case = build(trace, now_ns=time.time_ns(), stall_ns=round(stall_s * NS_PER_S))
     report = diagnose.report(case)
-    _print(json.render(report) if form == "json" else _text(report))
+    printing.write(json.render(report) if form == "json" else _text(report))
     if plot is not None:
         from roundk.analyze.plot import draw  # matplotlib takes longer to load than all the rest
 
@@ -69,19 +68,12 @@ def command(
 
 def _text(report: Report) -> str:
     columns = shutil.get_terminal_size((80, 24)).columns
-    return text.render(report, width=columns, paint=_paint if sys.stdout.isatty() else text.plain)
+    painted: dict[str, None] = {}
 
+    def paint(words: str, colour: str) -> str:
+        painted[click.style(words, fg=colour, bold=True)] = None
+        return next(reversed(painted))
 
-def _print(words: str) -> None:
-    try:
-        click.echo(words)
-        sys.stdout.flush()
-    except OSError as error:
-        # The interpreter would try to write the rest once more at its end, and complain.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise RoundkError(f"the report cannot be written to standard output: {error.strerror or error}") from None
-
-
-def _paint(words: str, colour: str) -> str:
-    return click.style(words, fg=colour, bold=True)
+    plain = text.render(report, width=columns, paint=paint if sys.stdout.isatty() else text.plain)
+    pieces = re.split(f"({'|'.join(map(re.escape, painted))})", plain) if painted else [plain]
+    return "".join(piece if piece in painted else printing.printable(piece) for piece in pieces)

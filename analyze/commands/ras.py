@@ -10,6 +10,7 @@ import time
 
 import click
 
+from roundk.analyze.commands import printing
 from roundk.analyze.output.ras import render
 from roundk.analyze.output.text import plain
 from roundk.analyze.ras_polls import compare
@@ -68,7 +69,7 @@ def command(address: str, interval_s: float, timeout_s: float, out: pathlib.Path
     width = shutil.get_terminal_size((80, 24)).columns
     paint = _paint if sys.stdout.isatty() else plain
     where = f"{host}:{port}"
-    click.echo(render(compared, second or first, apart_ns, where=where, width=width, paint=paint))
+    printing.write(render(compared, second or first, apart_ns, where=where, width=width, paint=paint))
     sys.exit(compared.code)
 
 

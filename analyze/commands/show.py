@@ -9,6 +9,7 @@ import shutil
 import click
 
 from roundk.analyze import sources
+from roundk.analyze.commands import printing
 from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.output import inventory
 from roundk.analyze.sources.inputs import Hints
@@ -31,7 +32,8 @@ def command(paths: tuple[str, ...], export: pathlib.Path | None, rank_pattern: r
     PATH is what `roundk analyze` takes. Exit codes: 0; 2 usage, or nothing readable.
     """
     trace, parts = sources.load(paths, Hints(rank_pattern))
-    click.echo(inventory.render(trace, parts, width=shutil.get_terminal_size((80, 24)).columns))
+    text = inventory.render(trace, parts, width=shutil.get_terminal_size((80, 24)).columns)
+    printing.write(printing.printable(text))
     if export is not None:
         _export(trace, export)
 

@@ -63,7 +63,7 @@ def _inputs(trace: Trace, parts: Sequence[Part]) -> list[str]:
 
 def _ranks(trace: Trace) -> list[str]:
     size = "an unknown number" if trace.world_size is None else f"{trace.world_size:,}"
-    lines = [_line("Ranks", f"{trace.ranks.filter(pl.col('data') != 'missing').height:,} of {size} with data")]
+    lines = [_line("Ranks", f"{_with_data(trace):,} of {size} with data")]
     for word, label in (
         ("present", "with calls"),
         ("empty", "without calls"),
@@ -79,6 +79,16 @@ def _ranks(trace: Trace) -> list[str]:
         more = f" and {hosts.height - _MOST_NAMES:,} more" if hosts.height > _MOST_NAMES else ""
         lines.append(_line("Hosts", f"{', '.join(named)}{more}"))
     return lines
+
+
+def _with_data(trace: Trace) -> int:
+    """Ranks of the job that there are calls or counters of."""
+    counted = trace.progress["rank"].unique().to_list()
+    has_any = pl.col("data").is_in(["present", "truncated"]) | (
+        (pl.col("data") == "empty") & pl.col("rank").is_in(counted)
+    )
+    found = trace.ranks.filter(has_any)
+    return found.height if trace.world_size is None else found.filter(pl.col("rank") < trace.world_size).height
 
 
 def _groups(trace: Trace) -> list[str]:

@@ -132,8 +132,7 @@ def _list(title: str, texts: Iterable[str], width: int) -> list[str]:
 
 def _coverage(report: Report, width: int) -> list[str]:
     have = report.coverage
-    size = "an unknown number" if have.world_size is None else str(have.world_size)
-    parts = [f"Read: {have.ranks_seen} of {size} ranks"]
+    parts = [f"Read: {_ranks_read(have.ranks_seen, have.world_size)}"]
     for label, ranks in (
         ("missing", have.ranks_missing),
         ("without calls", have.ranks_empty),
@@ -144,6 +143,13 @@ def _coverage(report: Report, width: int) -> list[str]:
     if have.unreadable:
         parts.append(f"unreadable: {', '.join(u.path for u in have.unreadable[:3])}")
     return textwrap.wrap("; ".join(parts) + ".", width)
+
+
+def _ranks_read(seen: int, size: int | None) -> str:
+    if size is not None:
+        return f"{seen} of {size} ranks"
+    read = "no rank's calls" if not seen else f"the calls of {seen} rank{'s' if seen != 1 else ''}"
+    return f"{read}; how many ranks there are is not told"
 
 
 def clock(time_ns: int) -> str:

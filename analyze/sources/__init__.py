@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import pathlib
 import re
 import tempfile
@@ -77,7 +76,7 @@ def _parts(found: Found, hints: Hints) -> list[Part]:
     for item in found.inputs:
         try:
             takers = _takers(item)
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except inputs.DAMAGED as error:
             found.unreadable.append(Unreadable(item.name, str(error) or type(error).__name__))
             continue
         for source in takers:

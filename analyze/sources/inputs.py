@@ -19,6 +19,7 @@ import stat
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Final, cast
@@ -39,7 +40,9 @@ _MOST: Final = 500_000
 _SUFFIXES: Final = re.compile(r"(\.(json|jsonl|pickle|pkl|pt|log|txt|out|err|gz|bz2|xz|zst))+$")
 _IN_RUN: Final = re.compile(r"rank-(?P<rank>\d+)-.*\.fr|.*\.log")
 """Files of a run directory (`roundk.tracer.rundir`) that hold what others write: torch's Flight Recorder, logs."""
-_UNREADABLE_ARCHIVE: Final = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, RuntimeError)
+DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file, or decompressing it, raises."""
+_UNREADABLE_ARCHIVE: Final = (*DAMAGED, tarfile.TarError, zipfile.BadZipFile, RuntimeError, NotImplementedError)
 """What unpacking raises; RuntimeError is zipfile's on a file with a password."""
 
 
@@ -72,7 +75,7 @@ class Input:
         """Its first plain bytes, `HEAD` at most.
 
         Raises:
-            OSError, EOFError, lzma.LZMAError: it cannot be read or decompressed.
+            OSError, EOFError, zlib.error, lzma.LZMAError: it cannot be read or decompressed; see `DAMAGED`.
         """
         with self.open() as stream:
             return stream.read(HEAD)
@@ -104,7 +107,7 @@ class Hints:
             return item.rank
         if self.rank_pattern is not None:
             found = self.rank_pattern.search(item.name)
-            return int(found[1]) if found else None
+            return int(found[1]) if found and re.fullmatch(r"[0-9]{1,9}", found[1] or "") else None
         numbers = re.findall(r"\d+", item.basename)
         return int(numbers[-1]) if numbers else None
 

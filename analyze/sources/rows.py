@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import pyarrow as pa
 from roundk.analyze.sources.inputs import Input
 from roundk.analyze.trace import frame
 
-READ_ERRORS: Final = (OSError, EOFError, ValueError, RuntimeError, zlib.error)
+READ_ERRORS: Final = (OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError)
 """What opening, reading or decompressing a damaged file raises."""
 
 MOST_INT: Final = (1 << 63) - 1

@@ -21,10 +21,9 @@ def deadlocks(case: Case, graph: WaitFor) -> list[Finding]:
 
 
 def _finding(case: Case, graph: WaitFor, ranks: tuple[int, ...], rounds: tuple[StuckRound, ...]) -> Finding:
-    first = min(rounds, key=lambda r: (r.onset_ns, r.group, r.seq))
+    first = min(rounds, key=lambda r: r.order)
     victims, groups = graph.victims(ranks)
     parts = [_part(case, stuck) for stuck in rounds]
-    young = case.gave_up_ns is None and not case.ended and case.last_alive_ns - first.onset_ns < case.stall_ns
     return Finding(
         structure=Structure.ORDER_DEADLOCK,
         summary=f"{ranks_text(ranks).capitalize()} wait for each other in a circle: {'; '.join(parts[:4])}.",
@@ -37,13 +36,22 @@ def _finding(case: Case, graph: WaitFor, ranks: tuple[int, ...], rounds: tuple[S
         victim_ranks=tuple(sorted({*ranks, *victims})),
         victim_groups=tuple(sorted({*groups, *(r.group for r in rounds)})),
         reason=Reason(Cause.CODE_DIVERGENCE, Confidence.MEDIUM),
-        doubts=("the circle was seen for a short time only",) if young else (),
+        doubts=_doubts(case, first),
         evidence=(
             *(_evidence(case, stuck, part) for stuck, part in zip(rounds, parts, strict=True)),
             *_minority(case, ranks, rounds),
         ),
         next_steps=("give all ranks the same order of groups; look at the call sites above for which comes first",),
     )
+
+
+def _doubts(case: Case, first: StuckRound) -> tuple[str, ...]:
+    if case.gave_up_ns is not None or case.ended:
+        return ()
+    if first.onset_ns is None:
+        return ("no times are recorded: how long the circle has been there is not told",)
+    young = case.last_alive_ns - first.onset_ns < case.stall_ns
+    return ("the circle was seen for a short time only",) if young else ()
 
 
 def _part(case: Case, stuck: StuckRound) -> str:

@@ -50,7 +50,7 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
             group=lead["group"],
             seq=seq,
             op=op,
-            onset_ns=min((r.onset_ns for r in graph.rounds), default=None),
+            onset_ns=min((r.onset_ns for r in graph.rounds if r.onset_ns is not None), default=None),
             waiting=waiting,
             victim_ranks=waiting,
             victim_groups=tuple(sorted({*groups, *behind["group"].to_list()})),

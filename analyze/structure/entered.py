@@ -30,22 +30,16 @@ def entered(case: Case, graph: WaitFor) -> list[Finding]:
 def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
     calls = stuck_calls(case, stuck)
     culprits, detail = gone_inside(case, stuck)
-    alive = [case.endings[r].last_alive_ns or 0 for r in stuck.inside if r in case.endings]
-    until = case.gave_up_ns or max(alive, default=0)
-    last_enter = max(calls["enter_ns"].to_list(), default=stuck.onset_ns)
-    open_ns = max(until - last_enter, 0)
+    open_ns = _open_ns(case, stuck, calls)
     # Where a whole job is ended at once, some round is always under way.
     floor_ns = START_FLOOR_NS if stuck.group in case.control_groups else LATE_FLOOR_NS
     may_be_chance = not (culprits or case.alive or case.trace.is_post_mortem) and case.gave_up_ns is None
-    if may_be_chance and open_ns < floor_ns:
+    if may_be_chance and open_ns is not None and open_ns < floor_ns:
         return None
     completed = calls.filter(pl.col("outcome") == "completed").height
     confirmed, against = seen.waiting(case, stuck)
     waiting = tuple(r for r in stuck.inside if r not in culprits)
     reason = cause.reason(case, culprits[0], detail) if culprits and detail is not None else cause.UNDETERMINED
-    doubts = (
-        () if culprits or case.gave_up_ns or open_ns >= case.stall_ns else (f"seen open for {duration(open_ns)} only",)
-    )
     victims, groups = graph.victims(stuck.inside)
     return Finding(
         structure=structure_of(stuck, completed),
@@ -60,11 +54,29 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
         victim_ranks=tuple(sorted({*victims, *waiting})),
         victim_groups=tuple(sorted({stuck.group, *groups})),
         reason=reason,
-        doubts=doubts,
+        doubts=() if culprits else _doubts(case, open_ns),
         evidence=(*reason.evidence, *waiting_evidence(case, stuck), *confirmed),
         contradictions=against,
         next_steps=() if culprits else ("look at the links and devices of the members: all of them did come",),
     )
+
+
+def _open_ns(case: Case, stuck: StuckRound, calls: pl.DataFrame) -> int | None:
+    """How long everybody was seen inside; None: somebody's time is not recorded."""
+    enters = [stuck.onset_ns] if calls.is_empty() else calls["enter_ns"].to_list()
+    known = [enter for enter in enters if enter is not None]
+    if len(known) < len(enters):
+        return None
+    alive = [case.endings[r].last_alive_ns or 0 for r in stuck.inside if r in case.endings]
+    return max((case.gave_up_ns or max(alive, default=0)) - max(known), 0)
+
+
+def _doubts(case: Case, open_ns: int | None) -> tuple[str, ...]:
+    if case.gave_up_ns is not None:
+        return ()
+    if open_ns is None:
+        return ("not every member's time is recorded: how long the round was open is not told",)
+    return () if open_ns >= case.stall_ns else (f"seen open for {duration(open_ns)} only",)
 
 
 def structure_of(stuck: StuckRound, completed: int) -> Structure:

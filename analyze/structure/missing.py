@@ -30,7 +30,8 @@ class Suspect:
     reason: Reason
     round: StuckRound
     waiting: tuple[int, ...]
-    absent_ns: int
+    absent_ns: int | None
+    """How long it was waited for; None: no time is recorded."""
 
 
 def missing(case: Case, graph: WaitFor) -> list[Finding]:
@@ -40,14 +41,14 @@ def missing(case: Case, graph: WaitFor) -> list[Finding]:
     for suspect in suspects:
         together.setdefault((suspect.detail, suspect.reason.cause), []).append(suspect)
     findings = [_finding(case, graph, members) for members in together.values()]
-    return sorted(findings, key=lambda f: (f.detail not in _WENT_FIRST, f.onset_ns or 0))
+    return sorted(findings, key=lambda f: (f.detail not in _WENT_FIRST, f.onset_ns is None, f.onset_ns or 0))
 
 
 def _suspect(case: Case, graph: WaitFor, rank: int) -> Suspect:
     rounds = graph.lacking([rank])
     # A round that also lacks victims began to wait by chance before or after the one that made them victims.
     roots = set(graph.absent)
-    first = min(rounds, key=lambda r: (not roots.issuperset(r.missing), r.onset_ns, r.group, r.seq))
+    first = min(rounds, key=lambda r: (not roots.issuperset(r.missing), *r.order))
     waiting = tuple(sorted({r for stuck in rounds for r in stuck.inside}))
     detail, reason = _state(case, rank, first, waiting)
     alive = [case.endings[r].last_alive_ns or 0 for r in waiting if r in case.endings]
@@ -58,7 +59,7 @@ def _suspect(case: Case, graph: WaitFor, rank: int) -> Suspect:
         reason=reason,
         round=first,
         waiting=waiting,
-        absent_ns=max(until - first.onset_ns, 0),
+        absent_ns=None if first.onset_ns is None else max(until - first.onset_ns, 0),
     )
 
 
@@ -79,7 +80,8 @@ def _went_on_to_destroy(case: Case, rank: int) -> bool:
     newest = case.calls.filter(pl.col("rank") == rank).tail(1)
     if newest.is_empty() or newest["op"][0] != DESTROY:
         return False
-    return case.gave_up_ns is None or int(newest["enter_ns"][0]) < case.gave_up_ns
+    enter = newest["enter_ns"][0]
+    return case.gave_up_ns is None or (enter is not None and int(enter) < case.gave_up_ns)
 
 
 def _guilty(case: Case, suspects: list[Suspect]) -> list[Suspect]:
@@ -92,19 +94,30 @@ def _guilty(case: Case, suspects: list[Suspect]) -> list[Suspect]:
     first = unasked or first
     late = [s for s in suspects if s not in first]
     if first:
-        began = min(_began_ns(case, s) for s in first)
-        return first + [s for s in late if began - s.round.onset_ns > case.usual_lateness_ns(s.round.group)]
+        known = [t for t in (_began_ns(case, s) for s in first) if t is not None]
+        return first + [s for s in late if known and _was_late(case, s, min(known))]
     if case.gave_up_ns is not None or case.alive:
         # Others that fail within a moment failed for a reason of their own.
-        return [s for s in late if s.absent_ns >= LATE_FLOOR_NS or s.detail not in _LIVING]
+        return [s for s in late if _is_long(s, LATE_FLOOR_NS) or s.detail not in _LIVING]
     return [
         s
         for s in late
-        if s.detail in (Detail.EXITED_EARLY, Detail.SILENT) or s.absent_ns > case.usual_lateness_ns(s.round.group)
+        if s.detail in (Detail.EXITED_EARLY, Detail.SILENT) or _is_long(s, case.usual_lateness_ns(s.round.group) + 1)
     ]
 
 
-def _began_ns(case: Case, suspect: Suspect) -> int:
+def _is_long(suspect: Suspect, least_ns: int) -> bool:
+    """It was waited for so long; without times, that somebody waits for it is all there is to go by."""
+    return suspect.absent_ns is None or suspect.absent_ns >= least_ns
+
+
+def _was_late(case: Case, suspect: Suspect, began_ns: int) -> bool:
+    """Its peers had waited unusually long when another rank's end began."""
+    onset = suspect.round.onset_ns
+    return onset is not None and began_ns - onset > case.usual_lateness_ns(suspect.round.group)
+
+
+def _began_ns(case: Case, suspect: Suspect) -> int | None:
     """When the end or stop of a suspect that went first took place."""
     ending = case.endings[suspect.rank]
     times = [t for t in (ending.at_ns, ending.stopped_ns, ending.last_alive_ns) if t is not None]
@@ -112,7 +125,7 @@ def _began_ns(case: Case, suspect: Suspect) -> int:
 
 
 def _finding(case: Case, graph: WaitFor, suspects: list[Suspect]) -> Finding:
-    lead = min(suspects, key=lambda s: (s.round.onset_ns, s.rank))
+    lead = min(suspects, key=lambda s: (*s.round.order[:2], s.rank))
     culprits = tuple(sorted(s.rank for s in suspects))
     victims, victim_groups = graph.victims(culprits)
     structure = Structure.STUCK_IN_INIT if lead.round.op == INIT else Structure.RANK_NOT_ENTERED
@@ -156,7 +169,8 @@ def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
     else:
         place = f"never entered {where}"
     waits = f"{ranks_text(lead.waiting)} {verb(lead.waiting, 'waits', 'wait')}"  # a dump ends where the waiting begins
-    waited = f"{ranks_text(lead.waiting)} waited {duration(lead.absent_ns)}" if lead.absent_ns >= NS_PER_MS else waits
+    absent = lead.absent_ns or 0
+    waited = f"{ranks_text(lead.waiting)} waited {duration(absent)}" if absent >= NS_PER_MS else waits
     return f"{capital(ranks_text(culprits))} {place}: {why}; {waited}."
 
 
@@ -182,7 +196,9 @@ def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ..
     if lead.detail is Detail.SILENT:
         doubts.append(f"nothing tells what {ranks_text(sorted(culprits))} did")
     proven = case.gave_up_ns is not None or lead.detail in (*_WENT_FIRST, Detail.EXITED_EARLY)
-    if not proven and lead.absent_ns < case.stall_ns:
+    if not proven and lead.absent_ns is None:
+        doubts.append("no times are recorded: how long the round was open is not told")
+    elif not proven and lead.absent_ns is not None and lead.absent_ns < case.stall_ns:
         doubts.append(f"the round was seen open for only {duration(lead.absent_ns)}")
     return tuple(doubts)
 
@@ -229,7 +245,7 @@ def _life(case: Case, suspect: Suspect) -> list[Evidence]:
     if ending is None or suspect.detail not in (*_LIVING, Detail.SILENT):
         return []
     found: list[Evidence] = []
-    if ending.last_alive_ns is not None:
+    if ending.last_alive_ns is not None and suspect.round.onset_ns is not None:
         after = ending.last_alive_ns - suspect.round.onset_ns
         when = f"{duration(after)} after" if after >= 0 else f"{duration(-after)} before"
         what = f"last sign of life of rank {suspect.rank}: {when} the first member began to wait"
@@ -244,18 +260,19 @@ def waiting_evidence(case: Case, stuck: StuckRound) -> list[Evidence]:
     """Who entered the round, and how the first of them to give up did."""
     found: list[Evidence] = []
     first = stuck.inside[0] if stuck.pair is not None else _first_inside(case, stuck)
-    what = f"{ranks_text(stuck.entered)} entered {stuck.op} #{stuck.seq}, rank {first} first"
+    order = "" if stuck.onset_ns is None else f", rank {first} first"
+    what = f"{ranks_text(stuck.entered)} entered {stuck.op} #{stuck.seq}{order}"
     found.append(Evidence(what, case.source(first), first, stuck.onset_ns))
     failed = case.blocked.filter(pl.col("outcome") == "failed", pl.col("end_ns").is_not_null())
     for row in failed.sort("end_ns", "rank").head(1).iter_rows(named=True):
-        after = duration(row["end_ns"] - row["enter_ns"])
-        text = f"first to give up: rank {row['rank']} after {after} in {call_text(case, row)}"
+        after = "" if row["enter_ns"] is None else f" after {duration(row['end_ns'] - row['enter_ns'])}"
+        text = f"first to give up: rank {row['rank']}{after} in {call_text(case, row)}"
         found.append(Evidence(text, case.source(row["rank"]), row["rank"], row["end_ns"]))
     return found
 
 
 def _first_inside(case: Case, stuck: StuckRound) -> int:
-    first = case.round_calls(stuck.group, stuck.seq).sort("enter_ns", "rank")["rank"]
+    first = case.round_calls(stuck.group, stuck.seq).sort("enter_ns", "rank", nulls_last=True)["rank"]
     return int(first[0])
 
 

@@ -31,9 +31,11 @@ def under_way(case: Case) -> bool:
 def in_progress(case: Case) -> Finding:
     """A living job with nothing stuck."""
     count = case.blocked.select("group", "seq").unique().height
+    timed = count == 0 or case.blocked["enter_ns"].null_count() == 0
+    age = f" for less than {duration(case.stall_ns)}" if timed else ", for how long is not told"
     return Finding(
         structure=Structure.IN_PROGRESS,
-        summary=f"The job is running: {_rounds_text(case)}, {count} open for less than {duration(case.stall_ns)}.",
+        summary=f"The job is running: {_rounds_text(case)}, {count} open{age}.",
         next_steps=("analyze again after a while if it makes no progress",),
     )
 
@@ -167,8 +169,10 @@ def _blind(case: Case, rank: int) -> bool:
 
 def _soon_after(first: Ending, errors: list[Ending]) -> tuple[str, ...]:
     """Other errors so close to the first that their order may be chance."""
-    began = first.at_ns or 0
-    close = [e.rank for e in errors if e is not first and (e.at_ns or 0) - began <= TOGETHER_NS]
+    if first.at_ns is None:
+        return ()
+    timed = [e for e in errors if e is not first and e.at_ns is not None]
+    close = [e.rank for e in timed if (e.at_ns or 0) - first.at_ns <= TOGETHER_NS]
     return (f"{ranks_text(close)} ended within a second of it",) if close else ()
 
 

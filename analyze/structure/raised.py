@@ -29,7 +29,7 @@ def raised(case: Case, graph: WaitFor) -> list[Finding]:
     candidates = _at_once(case)
     if candidates.is_empty():
         return []
-    for stuck in sorted(graph.rounds, key=lambda r: (r.onset_ns, r.group, r.seq)):
+    for stuck in sorted(graph.rounds, key=lambda r: r.order):
         culprits = _failed_alone(case, stuck, candidates)
         if culprits and not gone_inside(case, stuck)[0]:
             return [_finding(case, graph, stuck, culprits)]

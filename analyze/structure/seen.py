@@ -29,13 +29,13 @@ class Absence:
 
     Attributes:
         since_ns: When it had entered its last call before.
-        onset_ns: When its peers began to wait.
+        onset_ns: When its peers began to wait; None: not recorded.
         until_ns: When it entered the round after all; None: it never did.
         silent: Its signs of life end long before its peers stopped waiting.
     """
 
     since_ns: int
-    onset_ns: int
+    onset_ns: int | None
     until_ns: int | None
     silent: bool
 
@@ -91,7 +91,7 @@ def waiting(case: Case, stuck: StuckRound) -> tuple[tuple[Evidence, ...], tuple[
 
 def _absence(case: Case, rank: int, stuck: StuckRound) -> Absence:
     late = None if stuck.pair is not None else case.call(stuck.group, stuck.seq, rank)
-    until = None if late is None else int(late["enter_ns"])
+    until = None if late is None else late["enter_ns"]
     mine = case.calls.filter(pl.col("rank") == rank)
     before = mine if until is None else mine.filter(pl.col("enter_ns") < until)
     last = before["enter_ns"].max()
@@ -121,11 +121,13 @@ def _is_inside(dump: Dump, absence: Absence) -> bool:
     """The dump was written while peers were waiting."""
     if dump.trigger == TIMER and absence.silent:
         return True
-    return dump.trigger != TERM and dump.not_before_ns >= absence.onset_ns
+    return dump.trigger != TERM and absence.onset_ns is not None and dump.not_before_ns >= absence.onset_ns
 
 
-def _is_during(dump: Dump, enter_ns: int, end_ns: int | None) -> bool:
-    return dump.time_ns is not None and enter_ns <= dump.time_ns and (end_ns is None or dump.time_ns <= end_ns)
+def _is_during(dump: Dump, enter_ns: int | None, end_ns: int | None) -> bool:
+    if dump.time_ns is None or enter_ns is None:
+        return False
+    return enter_ns <= dump.time_ns and (end_ns is None or dump.time_ns <= end_ns)
 
 
 def _blocked_calls(case: Case, stuck: StuckRound) -> pl.DataFrame:
@@ -146,11 +148,13 @@ def _distinct(dumps: list[Dump]) -> list[Dump]:
     return list({d.frames: d for d in reversed(dumps)}.values())[::-1]
 
 
-def _when(dump: Dump, onset_ns: int) -> str:
+def _when(dump: Dump, onset_ns: int | None) -> str:
     if dump.trigger == TIMER:
         return "when the interpreter had not been let go for long:"
     if dump.time_ns is None:
         return "when SIGTERM came:"
+    if onset_ns is None:
+        return f"{dump.what}:" if dump.what else "at a time of its own:"
     after = dump.time_ns - onset_ns
     when = f"{duration(abs(after))} {'after' if after >= 0 else 'before'} the first member began to wait"
     return f"{when} ({dump.what}):" if dump.what else f"{when}:"

@@ -19,7 +19,7 @@ def unrecorded(case: Case, graph: WaitFor) -> list[Finding]:
     silent = {rank for r in blind for rank in r.unsure if blame.left_nothing(case, rank)}
     if silent:
         return missing(case, wait_for(case, silent | blame.ended_unseen(case)))
-    return [_finding(case, min(blind, key=lambda r: (r.onset_ns, r.group, r.seq)))] if blind else []
+    return [_finding(case, min(blind, key=lambda r: r.order))] if blind else []
 
 
 def _finding(case: Case, stuck: StuckRound) -> Finding:
@@ -42,13 +42,14 @@ def _finding(case: Case, stuck: StuckRound) -> Finding:
     )
 
 
-def _said(case: Case, lost: tuple[int, ...], onset_ns: int) -> list[Evidence]:
+def _said(case: Case, lost: tuple[int, ...], onset_ns: int | None) -> list[Evidence]:
     """What there is of the ranks all the same: the last kept call, the end, a stack."""
     found: list[Evidence] = []
     for rank in lost[:4]:
         found.append(last_call(case, rank))
         if rank in case.endings:
             found.extend(cause.end_evidence(case, case.endings[rank])[:1])
-        stalls = [d for d in case.dumps.get(rank, ()) if d.time_ns is not None and d.time_ns >= onset_ns]
+        dumps = case.dumps.get(rank, ()) if onset_ns is not None else ()
+        stalls = [d for d in dumps if d.time_ns is not None and d.time_ns >= (onset_ns or 0)]
         found.extend(cause.stack_evidence(dump, "while the others waited:") for dump in stalls[-1:])
     return found

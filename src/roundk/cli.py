@@ -51,5 +51,6 @@ def main() -> None:
     try:
         group(prog_name="roundk")
     except RoundkError as error:
-        click.echo(f"roundk: {error}", err=True)
+        text = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(error))
+        click.echo(f"roundk: {text}", err=True)
         sys.exit(_EXIT_USAGE)

@@ -181,11 +181,16 @@ class _Loading:
     def _groups(self) -> Groups:
         """The groups of all dumps, of which those are left out whose rank cannot be right."""
         groups = Groups(self.dumps, self.words)
-        strangers = [rank for rank in self.dumps if groups.is_stranger(rank)]
-        for rank in strangers:
+        strangers = {rank: "that it tells" for rank in self.dumps if groups.is_stranger(rank)}
+        strangers |= {
+            rank: "that others tell, and it is empty"
+            for rank, dump in self.dumps.items()
+            if groups.world_size is not None and rank >= groups.world_size and not dump.form
+        }
+        for rank, which in strangers.items():
             dump = self.dumps.pop(rank)
             self.read.remove(dump.item.name)
-            why = f"by its name it is of rank {rank}, which is no member of the group of all ranks that it tells; "
+            why = f"by its name it is of rank {rank}, which is no member of the group of all ranks {which}; "
             self.unreadable.append(Unreadable(dump.item.name, why + "tell where the rank is with --rank-pattern"))
         return Groups(self.dumps, self.words) if strangers else groups
 
@@ -225,7 +230,10 @@ class _Loading:
 
     def _told(self, groups: Groups, of_calls: Notes) -> Iterator[str]:
         if self._replaced:
-            yield f"{len(self._replaced)} dumps are left out for a newer one of their rank: {_some(self._replaced)}"
+            yield (
+                f"{len(self._replaced)} dumps are left out for a newer one of their rank: {_some(self._replaced)}; "
+                "if they are of different ranks, tell where the rank is with --rank-pattern"
+            )
         if groups.guessed:
             names = [groups.all[key].name or "the unnamed one" for key in sorted(groups.guessed)]
             yield (

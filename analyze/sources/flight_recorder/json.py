@@ -12,6 +12,9 @@ _CHUNK: Final = 1 << 20
 _MOST_VALUE: Final = 16 << 20
 """Characters of one value beside the entries, or of one entry: the rank lists of 16,384 ranks take some megabytes."""
 _SPACE: Final = re.compile(r"[ \t\r\n\ufeff]*")
+_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_LONE: Final = re.compile(r"[\ud800-\udfff]")
+"""Half of a character: JSON can name one, and no text can hold it. Whole ones are joined when they are decoded."""
 _decode: Final = json.JSONDecoder().raw_decode
 
 
@@ -91,6 +94,8 @@ class _Text:
         while True:
             try:
                 found, end = _decode(self._text, self._pos)
+                if _ESCAPED.search(self._text, self._pos, end) is not None:
+                    found = _without_halves(found)
             except json.JSONDecodeError:
                 if self._more():
                     continue
@@ -127,3 +132,14 @@ class _Text:
 
     def _cut(self) -> _Problem:
         return _Problem(f"ends or is damaged at character {self._before + self._pos}", is_cut=True)
+
+
+def _without_halves(value: Any) -> Any:
+    """The value with a replacement character for each half of one."""
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_halves(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_halves(key): _without_halves(one) for key, one in value.items()}
+    return value

@@ -81,7 +81,7 @@ class Machine:
     Attributes:
         data: The pickle.
         pos: Where the next opcode is.
-        limit: Where the last list or dictionary may begin; strings move it on, as they take no more than their bytes.
+        limit: Where the last value of one byte may begin; strings move it on, as they take no more than their bytes.
         stack: Values since the last mark.
         marks: The stacks below it, outermost first.
         memo: What was stored for later use, by number. A dictionary: the number may be anything.
@@ -185,10 +185,10 @@ class Machine:
             elif op == 0x86:  # TUPLE2
                 stack[-2:] = [(stack[-2], stack[-1])]
                 pos += 1
-            elif op == 0x4E:  # NONE
+            elif op == 0x4E and pos < limit:  # NONE
                 stack.append(None)
                 pos += 1
-            elif op in (0x88, 0x89):  # NEWTRUE NEWFALSE
+            elif op in (0x88, 0x89) and pos < limit:  # NEWTRUE NEWFALSE
                 stack.append(op == 0x88)
                 pos += 1
             elif op == EMPTY_DICT and pos < limit:
@@ -291,7 +291,7 @@ class Machine:
             name, _ = self._line(after)
             self._refuse_global(line.decode(errors="replace"), name.decode(errors="replace"), pos)
         elif op == 0x56:  # UNICODE
-            stack.append(line.decode("raw-unicode-escape", errors="replace"))
+            stack.append(_whole(line.decode("raw-unicode-escape", errors="replace")))
         elif op == 0x53:  # STRING
             stack.append(line[1:-1].decode(errors="replace"))
         elif op == 0x46:  # FLOAT
@@ -349,6 +349,11 @@ class Machine:
         if end < 0:
             raise Cut(f"ends after {len(self.data)} bytes, in the middle")
         return self.data[at:end], end + 1
+
+
+def _whole(text: str) -> str:
+    """Text whose characters are whole: an escape can name half of one, which no table can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _opcodes() -> dict[str, str]:

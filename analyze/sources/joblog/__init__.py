@@ -183,6 +183,8 @@ def _notes(book: Book, readings: Sequence[Reading]) -> list[str]:
     if any(reading.clock.is_year_guessed for reading in readings):
         notes.append("logs: times without a year are given that of other lines, or of the file")
     notes += [f"logs: {count} more lines of kind {kind} are not kept" for kind, count in sorted(book.lost.items())]
+    if crowded := sum(reading.crowded for reading in readings):
+        notes.append(f"logs: {crowded} messages of several lines are left out, too many were open at once")
     if book.comms.comms_lost or book.comms.channels_lost:
         lost = f"{book.comms.comms_lost} communicators and {book.comms.channels_lost} ends of channels"
         notes.append(f"logs: {lost} are not kept, there are too many")

@@ -159,6 +159,8 @@ def _group(key: int, comm_id: str, members: dict[int, int]) -> dict[str, Any]:
 
 def _called(known: pl.DataFrame, others: pl.DataFrame, spelled: dict[int, str]) -> pl.DataFrame:
     """Numbers as names, and the columns of the contract."""
+    if known.is_empty():  # no mapping has a type then
+        return empty(schema.CALLS)
     spelling = {number: spelled[number] for number in known["op"].unique()}
     names = {number: ops.op_name(name) for number, name in spelling.items()}
     told = (

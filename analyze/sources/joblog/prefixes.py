@@ -78,6 +78,8 @@ _HARD: Final = re.compile(
     re.ASCII,
 )
 """Heads that begin a line of their own wherever they stand."""
+_MAY_TELL: Final = re.compile(r"\d\d:\d\d|\d{10}\.", re.ASCII)
+"""What every time has in it: to read the prefixes of a line takes a hundred times as long."""
 _DOCKER: Final = '{"log":"'
 _MOST_PREFIXES: Final = 16
 
@@ -161,8 +163,7 @@ def plain(text: str) -> str:
 def last_time(text: str) -> clock.Stamp | None:
     """The time of the last line that has one in front: a date anywhere in a line may be any date."""
     for line in reversed(text.split("\n")):
-        at = strip(plain(line), NOTHING)[0].at
-        if at is not None:
+        if _MAY_TELL.search(line) is not None and (at := strip(plain(line), NOTHING)[0].at) is not None:
             return at
     return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -37,8 +39,10 @@ LITERALS: Final = tuple(dict.fromkeys(literal for module in _MODULES for literal
 
 PATIENCE: Final = 400
 """Lines of the file after which a message that goes on is given up: its process may have died in the middle of it."""
-MOST_OPEN: Final = 256
-"""Messages followed at once, of all processes."""
+_TURNS: Final = 4
+"""Lines more for each message that is open beside it: processes that write at once take turns."""
+MOST_OPEN: Final = 20_000
+"""Messages followed at once, of all processes: one of every rank of 16,384."""
 MOST_JOINED: Final = 4
 """Lines that a wrapped message is joined from."""
 MOST_ENDED: Final = 4_096
@@ -54,8 +58,9 @@ class Follower(Protocol):
         """What the next line of the process says; None: the message has ended before it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
+    key: int
     follower: Follower
     head: prefixes.Head
     line: int
@@ -74,7 +79,13 @@ class _Ended:
 
 
 class Reading:
-    """Reads one log into the book."""
+    """Reads one log into the book.
+
+    Attributes:
+        clock: Reads its times.
+        lines: How many lines it has, as far as it was read.
+        crowded: Messages of several lines given up before their end, as too many were open.
+    """
 
     def __init__(self, item: Input, file: int, book: Book) -> None:
         """Prepare.
@@ -86,9 +97,16 @@ class Reading:
         """
         self.clock = clock.Clock(_written_ns(item))
         self.lines = 0
+        self.crowded = 0
         self._item, self._file, self._book = item, file, book
-        self._open: list[_Open] = []
-        self._ended: dict[tuple[object, ...], _Ended] = {}
+        self._keys = itertools.count()
+        self._open: OrderedDict[int, _Open] = OrderedDict()  # the one that was fed longest ago comes first
+        self._by_stream: dict[tuple[object, ...], list[_Open]] = {}
+        self._bare: dict[
+            tuple[object, ...], _Open
+        ] = {}  # by `outer`: of bare lines only the last message's can be told
+        self._patience = PATIENCE
+        self._ended: OrderedDict[tuple[object, ...], _Ended] = OrderedDict()
         self._latest: int | None = None
         host = _RUN_FILE.search(item.name)
         self._host = host["host"] or host["nccl_host"] if host else None
@@ -132,9 +150,8 @@ class Reading:
                     self._joined(head, text, scanner) if head is parts[-1][0] and torch_lines.needs_more(text) else text
                 )
                 self._parse(head, whole, raw.number, scanner)
-        if self._open and (late := [one for one in self._open if raw.number - one.last > PATIENCE]):
-            for one in late:
-                self._give_up(one)
+        while self._open and raw.number - self._oldest().last > self._patience:
+            self._give_up(self._oldest())
 
     def _parse(self, head: prefixes.Head, text: str, line: int, scanner: scan.Scanner) -> None:
         at: tuple[int | None, int | None] | None = None
@@ -169,23 +186,30 @@ class Reading:
         if follower is not None:
             self._make_room(follower, head)
             is_uncaught = head.rank is not None and head.file is None  # torch's hook, not its logging
-            self._open.append(_Open(follower, head, line, self._times(head, scanner), line, is_uncaught))
+            self._enter(_Open(next(self._keys), follower, head, line, self._times(head, scanner), line, is_uncaught))
+
+    def _enter(self, one: _Open) -> None:
+        self._open[one.key] = one
+        self._by_stream.setdefault(one.head.stream, []).append(one)
+        if one.follower.is_bare:
+            self._bare[one.head.outer] = one
+        self._patience = max(self._patience, PATIENCE + _TURNS * len(self._open))
 
     def _make_room(self, follower: Follower, head: prefixes.Head) -> None:
-        """Give up what can't go on beside another message: of bare lines only the last message's can be told."""
-        if follower.is_bare:
-            for one in [one for one in self._open if one.follower.is_bare and one.head.outer == head.outer]:
-                self._give_up(one)
+        """Give up what can't go on beside another message."""
+        if follower.is_bare and (one := self._bare.get(head.outer)) is not None:
+            self._give_up(one)
         if len(self._open) >= MOST_OPEN:
-            self._give_up(self._open[0])
+            self.crowded += 1
+            self._give_up(self._oldest())
+
+    def _oldest(self) -> _Open:
+        return next(iter(self._open.values()))
 
     def _of(self, head: prefixes.Head) -> list[_Open]:
-        return [
-            one
-            for one in self._open
-            if one.head.stream == head.stream
-            or (one.follower.is_bare and head.rank is None and one.head.outer == head.outer)
-        ]
+        own = list(self._by_stream.get(head.stream, ()))
+        bare = self._bare.get(head.outer) if head.rank is None else None
+        return own if bare is None or bare in own else [*own, bare]
 
     def _follow(self, head: prefixes.Head, text: str, line: int) -> None:
         for one in self._of(head) if self._open else ():
@@ -194,13 +218,22 @@ class Reading:
                 self._give_up(one)
                 continue
             one.last = line
+            self._open.move_to_end(one.key)
             for event in events:
                 self._add(event, one.head, line, one.at)
 
     def _give_up(self, one: _Open) -> None:
         """A followed message has ended, or will not."""
-        self._open.remove(one)
         follower = one.follower
+        del self._open[one.key]
+        of_stream = self._by_stream[one.head.stream]
+        of_stream.remove(one)
+        if not of_stream:
+            del self._by_stream[one.head.stream]
+        if follower.is_bare:
+            del self._bare[one.head.outer]
+        if not self._open:
+            self._patience = PATIENCE
         if isinstance(follower, elastic.Summary | stacks.Frames):
             for event in follower.finish():
                 self._add(event, one.head, one.line, one.at)
@@ -215,7 +248,7 @@ class Reading:
         elif before is not None:
             self._emit(before)
         if len(self._ended) >= MOST_ENDED:
-            self._emit(self._ended.pop(next(iter(self._ended))))
+            self._emit(self._ended.popitem(last=False)[1])
         self._ended[key] = _Ended(raised, one)
 
     def _emit(self, ended: _Ended) -> None:
@@ -225,7 +258,7 @@ class Reading:
         self._add(event, one.head, one.line, one.at)
 
     def _close(self) -> None:
-        for one in list(self._open):
+        for one in sorted(self._open.values(), key=lambda one: one.key):
             self._give_up(one)
         for ended in self._ended.values():
             self._emit(ended)

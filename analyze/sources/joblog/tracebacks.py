@@ -31,7 +31,6 @@ _AGENT: Final = ("torch.distributed.elastic.multiprocessing.errors", "torch.dist
 _EXCEPTION: Final = re.compile(
     r"\.|(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Failure|Timeout|Group|Abort|Stop)$"
 )
-_MOST_FRAMES: Final = 2_000
 _MOST_NOISE: Final = 50
 
 
@@ -101,7 +100,8 @@ class Traceback:
         self._is_shared = is_shared
         self.raised: Raised | None = None
         self._indent = _indent(_GROUPED.sub("", header))
-        self._frames: list[tuple[str, int, str]] = []
+        self._innermost: tuple[str, int, str] | None = None
+        self._has_own = False
         self._count = 0
         self._is_mixed = False
         self._noise = 0
@@ -114,25 +114,24 @@ class Traceback:
             return iter(())
         if (frame := _FRAME.match(line)) is not None:
             self._count += 1
-            if len(self._frames) < _MOST_FRAMES:
-                self._frames.append((frame["file"], number(frame["line"]) or 0, (frame["function"] or "").strip()))
+            is_own = not _FOREIGN.search(frame["file"])
+            if is_own or not self._has_own:  # of many thousand tracebacks no more than this can be kept
+                self._innermost = frame["file"], number(frame["line"]) or 0, (frame["function"] or "").strip()
+                self._has_own = is_own
             return iter(())
         if not line.strip() or _indent(line) > self._indent:
             return iter(())
         final = _FINAL.match(line.strip())
-        if final is not None and self._is_type(final["type"]):
-            self._end(final)
+        if final is not None and self._innermost is not None and self._is_type(final["type"]):
+            self._end(final, *self._innermost)
             return None
         self._noise += 1  # another process's line, where lines carry no prefix
         return iter(()) if self._noise <= _MOST_NOISE else None
 
     def _is_type(self, name: str) -> bool:
-        return bool(self._frames) and (
-            _EXCEPTION.search(name) is not None or (not self._is_shared and name[0].isupper())
-        )
+        return _EXCEPTION.search(name) is not None or (not self._is_shared and name[0].isupper())
 
-    def _end(self, final: re.Match[str]) -> None:
-        file, line, function = innermost(self._frames)
+    def _end(self, final: re.Match[str], file: str, line: int, function: str) -> None:
         self.raised = Raised(
             final["type"],
             short(final["message"] or ""),

@@ -10,8 +10,10 @@ from dumps import MS, T0, dump, entry, group, load, pickled, rows, scheduled, st
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roundk.analyze.output import inventory
 from roundk.analyze.sources import flight_recorder
 from roundk.analyze.sources.inputs import Hints
+from roundk.analyze.sources.merge import merge
 
 INPLACE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -458,6 +460,34 @@ def test_the_debug_server_adds_rank_and_host(tmp_path):
 def test_an_empty_file_is_an_empty_dump(tmp_path):
     part = load(tmp_path, {"t_0": dump([entry(0)]), "t_1": b""})
     assert rows(part.ranks, "rank", "data") == [(0, "present"), (1, "empty")]
+
+
+def test_an_empty_file_of_a_rank_beyond_the_job_is_none_of_its(tmp_path):
+    part = load(tmp_path, {"t_0": dump([entry(0)], world=3), "t_2": b"", "t_9": b""})
+    assert rows(part.ranks, "rank", "data") == [(0, "present"), (2, "empty")]
+    assert [(one.path, "--rank-pattern" in one.why) for one in part.unreadable] == [("t_9", True)]
+    assert part.read == ("t_0", "t_2")
+
+
+def test_the_inventory_counts_empty_ranks_only_with_counters(tmp_path):
+    silent = dump([], world=3, counters={"0": status(4, 4, 3)})
+    part = load(tmp_path, {"t_0": dump([entry(0)], world=3), "t_1": silent, "t_2": b"", "t_9": b""})
+    shown = inventory.render(merge([part], None, tmp_path, []), [part])
+    assert "2 of 3 with data" in shown
+
+
+def test_half_a_character_is_replaced(tmp_path):
+    whole = as_json(dump([entry(0, profiling_name="nccl:all_reduce\ud800", process_group=["\udfff", "\U0001f600"])]))
+    part = load(tmp_path, {"t_0.json": json.dumps(whole).encode()})
+    assert rows(part.groups, "name", "desc")[0] == ("\ufffd", "\U0001f600")
+    assert part.calls["source_op"].to_list() == ["all_reduce"]
+
+
+def test_where_all_names_end_in_one_number_the_pattern_is_named(tmp_path):
+    part = load(tmp_path, {f"r{rank}.node1": dump([entry(rank)]) for rank in (0, 1)})
+    assert any("--rank-pattern" in note for note in part.notes)
+    part = load(tmp_path, {f"r{rank}.node7": dump([entry(rank)]) for rank in (0, 1)})
+    assert "--rank-pattern" in part.unreadable[0].why
 
 
 @pytest.mark.parametrize("form", [pickled, lambda whole: json.dumps(as_json(whole)).encode()])

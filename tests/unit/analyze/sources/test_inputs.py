@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roundk.analyze import sources
 from roundk.analyze.sources import inputs
 from roundk.analyze.sources.inputs import Hints, Input
 from roundk.tracer.errors import RunError
@@ -212,3 +213,38 @@ def test_any_bytes_are_an_input_or_unreadable(tmp_path_factory, content, magic):
     for item in found.inputs:
         assert isinstance(item.head, bytes)
     assert found.inputs or found.unreadable
+
+
+@pytest.mark.parametrize("name", ["gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("where", [0.02, 0.5, 0.98])
+def test_a_damaged_file_does_not_keep_the_others_from_being_read(tmp_path, name, where):
+    whole = bytearray(compressed(name, random.Random(1).randbytes(300_000)))
+    at = int(len(whole) * where)
+    whole[at : at + 40] = bytes(40)
+    (tmp_path / f"dump_1.{name}").write_bytes(whole)
+    (tmp_path / "job.log").write_text("[rank0]: RuntimeError: NCCL WARN nothing\n" + TIMEOUT)
+    trace, parts = sources.load([str(tmp_path)])
+    assert trace.facts.height >= 1
+    assert any(part.kind == "job_log" for part in parts)
+
+
+TIMEOUT = (
+    "[rank0]:[E626 10:42:17.101223001 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600031 milliseconds "
+    "before timing out.\n"
+)
+
+
+@pytest.mark.parametrize("kind", ["w:gz", "w:xz"])
+def test_a_damaged_archive_is_told(tmp_path, scratch, kind):
+    tar(tmp_path / "a.tar", kind)
+    whole = bytearray((tmp_path / "a.tar").read_bytes())
+    whole[len(whole) // 2 : len(whole) // 2 + 30] = bytes(30)
+    (tmp_path / "a.tar").write_bytes(whole)
+    found = inputs.find([str(tmp_path / "a.tar")], scratch)
+    assert [one.path for one in found.unreadable] == ["a.tar"]
+
+
+def test_a_pattern_that_finds_no_number_finds_no_rank(tmp_path):
+    for pattern in ("(.*)", r"(\D+)", r"()"):
+        assert Hints(re.compile(pattern)).rank(Input("x/r12.dump", tmp_path)) is None

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import pathlib
 import re
+import sys
 from datetime import UTC, datetime
 
 import log_lines
@@ -159,6 +160,41 @@ class TestTracebacks:
     def test_process_that_dies_in_the_middle_leaves_nothing_open(self):
         lines = raised("[rank1]: ", 3)[:4] + ["noise"] * 5000 + raised("[rank1]: ", 4)
         assert logs.fact(logs.part("\n".join(lines)), "exception")["fields"]["message"] == "it is 4"
+
+    def test_of_a_thousand_ranks_line_by_line_each_is_read(self):
+        streams = [raised(f"[rank{rank}]: ", rank) for rank in range(1024)]
+        found = logs.part("\n".join(line for turn in zip(*streams, strict=True) for line in turn))
+        assert [(r["rank"], r["exception_message"]) for r in rows(found.ranks)] == [
+            (rank, f"it is {rank}") for rank in range(1024)
+        ]
+        assert not found.notes
+
+    def test_of_more_than_can_be_followed_the_oldest_are_given_up_and_it_is_said(self, monkeypatch):
+        monkeypatch.setattr("roundk.analyze.sources.joblog.reading.MOST_OPEN", 8)
+        streams = [raised(f"[rank{rank}]: ", rank) for rank in range(11)]
+        found = logs.part("\n".join(line for turn in zip(*streams, strict=True) for line in turn))
+        assert [row["rank"] for row in logs.facts(found, "exception")] == list(range(3, 11))
+        assert [note for note in found.notes if note.startswith("logs: 3 messages of several lines are left out")]
+
+    def test_cost_of_a_line_does_not_grow_with_what_is_open(self):
+        def looked_at(count):
+            calls = 0
+
+            def count_calls(_frame, event, _argument):
+                nonlocal calls
+                calls += event in {"call", "c_call"}
+
+            lines = [f"[rank{rank}]: Traceback (most recent call last):" for rank in range(count)]
+            text = "\n".join(lines + ["noise"] * 100)
+            sys.setprofile(count_calls)
+            try:
+                logs.part(text)
+            finally:
+                sys.setprofile(None)
+            return calls
+
+        few, more, many = (looked_at(count) for count in (200, 400, 800))
+        assert many - more < 2.5 * (more - few)
 
     def test_words_alone_on_a_line_do_not_end_it(self):
         lines = raised("", 3)
@@ -583,6 +619,13 @@ class TestCommunicators:
         assert 10 < len(kept) <= 50
         assert any("calls in NCCL's COLL lines the last" in note for note in found.notes)
         assert any("are left out" in note for note in found.notes)
+
+    def test_calls_of_no_communicator_that_is_told_are_left_out(self):
+        line = log_lines.NCCL_START.splitlines()[-2]
+        assert ": opCount " in line
+        found = logs.part(init("b", 11, 0, 2), line)
+        assert found.calls.is_empty()
+        assert [note for note in found.notes if note.startswith("1 calls in NCCL's COLL lines are left out")]
 
     def test_zone_of_a_calls_time(self):
         line = log_lines.NCCL_START.splitlines()[-2].removeprefix("[2026-05-04 19:55:27] ")

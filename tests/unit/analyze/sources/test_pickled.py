@@ -144,7 +144,7 @@ def test_a_few_bytes_take_a_few_bytes(data):
     assert peak < 1 << 20
 
 
-@pytest.mark.parametrize("filler", [b"]", b"}", b")", b"\x94", b"]("])
+@pytest.mark.parametrize("filler", [b"]", b"}", b")", b"\x94", b"](", b"N", b"\x88"])
 def test_many_empty_things_take_no_more_than_a_bound(monkeypatch, filler):
     monkeypatch.setattr(pickled, "MOST_BYTES", 1 << 14)
     data = b"\x80\x04]" + filler * (1 << 18)
@@ -154,3 +154,7 @@ def test_many_empty_things_take_no_more_than_a_bound(monkeypatch, filler):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 << 20
+
+
+def test_half_a_character_in_an_old_pickle_is_replaced():
+    assert Machine(b"V\\ud800 \\ud83d\\ude00\n.").value() == "\ufffd \U0001f600"
