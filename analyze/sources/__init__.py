@@ -115,8 +115,10 @@ def _nothing(names: Sequence[str], found: Found, parts: list[Part]) -> str:
         listed = "; ".join(f"{one.path}: {one.why}" for one in refused[:_SHOWN])
         return f"{what}: nothing here can be read: {listed}" + (f"; {len(refused)} in all" if refused[_SHOWN:] else "")
     count = len(found.inputs)
-    return (
-        f"{what}: none of the {count} file(s) here is anything that roundk reads"
-        if count
-        else f"{what}: there is no file here"
-    ) + "; name a run directory, Flight Recorder dumps, or a job's log (README, What it reads)"
+    if not count:
+        why = "there is no file here"
+    elif all(item.size == 0 for item in found.inputs):
+        why = f"the {count} file(s) here are empty: who writes them was ended too early, or the disk was full"
+    else:
+        why = f"none of the {count} file(s) here is anything that roundk reads"
+    return f"{what}: {why}; name a run directory, Flight Recorder dumps, or a job's log (docs/inputs.md)"
