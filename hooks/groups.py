@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roundk.hooks import failsafe
 from roundk.tracer import words
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from roundk.hooks.works import Call
     from roundk.tracer.side import SideFile
+
+_Told = TypeVar("_Told")
 
 
 class Group:
@@ -141,45 +143,43 @@ def members(pg: Any) -> list[int]:
     """Global ranks of a torch process group in group order; empty where torch does not tell."""
     import torch.distributed as dist
 
-    try:
-        return list(dist.get_process_group_ranks(pg))
-    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:  # also: it is none
-        if failsafe.is_jobs(error):
-            raise
-        return []
+    errors = (KeyError, ValueError, RuntimeError, TypeError, AttributeError)  # also: it is none
+    return _told(lambda: list(dist.get_process_group_ranks(pg)), errors, [])
 
 
 def _backend(pg: Any) -> str:
     import torch.distributed as dist
 
-    try:
-        return str(dist.get_backend(pg))
-    except (KeyError, ValueError, RuntimeError, AssertionError) as error:
-        if failsafe.is_jobs(error):
-            raise
-        return ""
+    return _told(lambda: str(dist.get_backend(pg)), (KeyError, ValueError, RuntimeError, AssertionError), "")
 
 
 def _is_gloo_on_cpu(pg: Any) -> bool:
     """By the backend itself: the group's name for it may be `cpu:gloo,cuda:nccl`, or `undefined`."""
     import torch
 
-    try:
+    def read() -> bool:
         return str(pg._get_backend(torch.device("cpu")).name()).lower() == "gloo"
-    except (AttributeError, RuntimeError, ValueError) as error:
-        if failsafe.is_jobs(error):
-            raise
-        return True
+
+    return _told(read, (AttributeError, RuntimeError, ValueError), True)
 
 
 def _timeout_s(pg: Any) -> float:
     """The group's own timeout; infinite where torch does not tell."""
-    try:
+
+    def read() -> float:
         return float(min(pg._get_backend(device).options._timeout for device in pg._device_types).total_seconds())
-    except (AttributeError, RuntimeError, ValueError) as error:
+
+    return _told(read, (AttributeError, RuntimeError, ValueError), float("inf"))
+
+
+def _told(read: Callable[[], _Told], errors: tuple[type[Exception], ...], otherwise: _Told) -> _Told:
+    """What torch tells of a group; `otherwise` where it raises one of these errors of its own."""
+    try:
+        return read()
+    except errors as error:
         if failsafe.is_jobs(error):
             raise
-        return float("inf")
+        return otherwise
 
 
 def runs(ranks: Sequence[int]) -> list[list[int]]:

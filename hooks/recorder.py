@@ -107,9 +107,7 @@ class Recorder:
         code = plan.code
         by_method = running.op == code and methods.first_tensor(args[0]) is running.tensor
         if by_method:
-            running.op = (
-                methods.NONE
-            )  # another call of the same operation, from C++ inside this one, is not the method's
+            running.op = methods.NONE  # the same call once more, by a dispatch mode, is not the method's
             pg = running.group
         else:
             pg = plan.unbox(args[plan.group_at])

@@ -68,12 +68,4 @@ def command(
 
 def _text(report: Report) -> str:
     columns = shutil.get_terminal_size((80, 24)).columns
-    painted: dict[str, None] = {}
-
-    def paint(words: str, colour: str) -> str:
-        painted[click.style(words, fg=colour, bold=True)] = None
-        return next(reversed(painted))
-
-    plain = text.render(report, width=columns, paint=paint if sys.stdout.isatty() else text.plain)
-    pieces = re.split(f"({'|'.join(map(re.escape, painted))})", plain) if painted else [plain]
-    return "".join(piece if piece in painted else printing.printable(piece) for piece in pieces)
+    return printing.painted(lambda paint: text.render(report, width=columns, paint=paint))

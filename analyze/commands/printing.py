@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
-import unicodedata
+from collections.abc import Callable
 
 import click
 
 from roundk.tracer.errors import RoundkError
 
-_STEERING = frozenset({"Cc", "Cf", "Cs"})
-"""Categories of control characters, of invisible ones that turn text around, and of half characters."""
-
 
 def printable(text: str) -> str:
     """The text with what a terminal would obey, or could not show, written out by its number."""
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return "".join(
-        char if char == "\n" or unicodedata.category(char) not in _STEERING else ascii(char)[1:-1] for char in text
-    )
+    return "".join(char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def painted(render: Callable[[Callable[[str, str], str]], str]) -> str:
+    """What `render(paint)` gives, printable; in colour on a terminal. `paint(words, colour)` colours words."""
+    if not sys.stdout.isatty():
+        return printable(render(lambda words, _: words))
+    ours: dict[str, None] = {}
+
+    def paint(words: str, colour: str) -> str:
+        styled = click.style(words, fg=colour, bold=True)
+        ours[styled] = None
+        return styled
+
+    text = render(paint)
+    pieces = re.split(f"({'|'.join(map(re.escape, ours))})", text) if ours else [text]
+    return "".join(piece if piece in ours else printable(piece) for piece in pieces)
 
 
 def write(text: str) -> None:

@@ -12,14 +12,12 @@ import click
 
 from roundk.analyze.commands import printing
 from roundk.analyze.output.ras import render
-from roundk.analyze.output.text import plain
+from roundk.analyze.phrases import NS_PER_S
 from roundk.analyze.ras_polls import compare
 from roundk.analyze.sources import ras
 from roundk.analyze.sources.ras import client as ras_client
 from roundk.analyze.sources.ras.client import RasError
 from roundk.analyze.sources.ras.snapshot import Snapshot
-
-_NS_PER_S = 1_000_000_000
 
 
 @click.command("ras")
@@ -67,9 +65,9 @@ def command(address: str, interval_s: float, timeout_s: float, out: pathlib.Path
         apart_ns = None
     compared = compare(first, second)
     width = shutil.get_terminal_size((80, 24)).columns
-    paint = _paint if sys.stdout.isatty() else plain
-    where = f"{host}:{port}"
-    printing.write(render(compared, second or first, apart_ns, where=where, width=width, paint=paint))
+    last, where = second or first, f"{host}:{port}"
+    told = printing.painted(lambda paint: render(compared, last, apart_ns, where=where, width=width, paint=paint))
+    printing.write(told)
     sys.exit(compared.code)
 
 
@@ -104,8 +102,4 @@ def _clock() -> str:
 
 
 def _wait(since_ns: int, interval_s: float) -> None:
-    time.sleep(max(0.0, interval_s - (time.monotonic_ns() - since_ns) / _NS_PER_S))
-
-
-def _paint(words: str, colour: str) -> str:
-    return click.style(words, fg=colour, bold=True)
+    time.sleep(max(0.0, interval_s - (time.monotonic_ns() - since_ns) / NS_PER_S))

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
 
-from roundk.analyze.sources.inputs import Input
+from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.sources.inputs import DAMAGED, Input
 from roundk.analyze.trace import frame
 
-READ_ERRORS: Final = (OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError)
+READ_ERRORS: Final = (*DAMAGED, ValueError, RuntimeError)
 """What opening, reading or decompressing a damaged file raises."""
 
 MOST_INT: Final = (1 << 63) - 1
 
 _CHUNK: Final = 1 << 20
 _MOST_LINE: Final = 1 << 20
-_NS_PER_S: Final = 1_000_000_000
 _TIME: Final = re.compile(
     r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ \-.]?([0-2]\d)[-:]?([0-5]\d)[-:]?([0-6]\d)(?:[.,](\d{1,9}))?(Z?)(?!\d)"
 )
@@ -119,7 +117,7 @@ def named_time(name: str) -> tuple[int | None, bool]:
     if found:
         return _moment(found[-1]), bool(found[-1][8])
     epoch = _EPOCH.search(name)
-    return (int(epoch[1]) * _NS_PER_S + int((epoch[2] or "").ljust(9, "0")), True) if epoch else (None, False)
+    return (int(epoch[1]) * NS_PER_S + int((epoch[2] or "").ljust(9, "0")), True) if epoch else (None, False)
 
 
 def told_time(text: str) -> int | None:
@@ -133,4 +131,4 @@ def _moment(found: re.Match[str]) -> int | None:
         when = dt.datetime(*(int(found[i]) for i in range(1, 7)), tzinfo=dt.UTC)  # type: ignore[arg-type,misc]
     except ValueError:
         return None
-    return int(when.timestamp()) * _NS_PER_S + int((found[7] or "").ljust(9, "0"))
+    return int(when.timestamp()) * NS_PER_S + int((found[7] or "").ljust(9, "0"))

@@ -112,22 +112,14 @@ def _gpu(facts: Sequence[_Fact]) -> tuple[int | None, Finding] | None:
     if not faults:
         return None
     first = next((f for f in faults if f["kind"] != "nccl_cuda_failure"), faults[0])
-    where = f"rank {first['rank']}" if first["rank"] is not None else first["host"] or "one process"
-    sure = Confidence.HIGH if first["kind"] != "nccl_cuda_failure" else Confidence.LOW
-    finding = Finding(
-        structure=Structure.ERROR_REPORTED,
-        summary=f"The GPU of {where} reported a fault first: {first['text']}; no round tells more.",
-        culprits=() if first["rank"] is None else (first["rank"],),
-        hosts=(first["host"],) if first["host"] else (),
-        onset_ns=first["time_ns"],
-        reason=Reason(Cause.GPU_FAULT, sure, "", _evidence([first])),
-        doubts=("no round shows who waited for whom",),
-        evidence=_evidence(faults[:_SHOWN]),
-        next_steps=(f"drain {first['host'] or where} and run `nvidia-smi -q` and DCGM's diagnostics there",)
-        if sure is Confidence.HIGH
-        else ("look at the kernel logs of all hosts for Xid lines",),
-    )
-    return first["time_ns"], finding
+    where = _where(first) or "one process"
+    if first["kind"] == "nccl_cuda_failure":
+        sure, step = Confidence.LOW, "look at the kernel logs of all hosts for Xid lines"
+    else:
+        sure = Confidence.HIGH
+        step = f"drain {first['host'] or where} and run `nvidia-smi -q` and DCGM's diagnostics there"
+    summary = f"The GPU of {where} reported a fault first: {first['text']}; no round tells more."
+    return first["time_ns"], _local(first, faults, summary, Reason(Cause.GPU_FAULT, sure, "", _evidence([first])), step)
 
 
 def _killed(facts: Sequence[_Fact]) -> tuple[int | None, Finding] | None:
@@ -136,19 +128,29 @@ def _killed(facts: Sequence[_Fact]) -> tuple[int | None, Finding] | None:
     if not killed:
         return None
     first = killed[0]
-    where = f"rank {first['rank']}" if first["rank"] is not None else first["host"] or "a host"
-    finding = Finding(
+    summary = f"Memory ran out on {_where(first) or 'a host'}: {first['text']}; no round tells more."
+    reason = Reason(Cause.OOM_KILLED, Confidence.HIGH, "", _evidence([first]))
+    step = "compare the memory of the processes there with the limit of their cgroup"
+    return first["time_ns"], _local(first, killed, summary, reason, step)
+
+
+def _local(first: _Fact, alike: Sequence[_Fact], summary: str, reason: Reason, next_step: str) -> Finding:
+    """What a rank or host says of itself; the first of several alike."""
+    return Finding(
         structure=Structure.ERROR_REPORTED,
-        summary=f"Memory ran out on {where}: {first['text']}; no round tells more.",
+        summary=summary,
         culprits=() if first["rank"] is None else (first["rank"],),
         hosts=(first["host"],) if first["host"] else (),
         onset_ns=first["time_ns"],
-        reason=Reason(Cause.OOM_KILLED, Confidence.HIGH, "", _evidence([first])),
+        reason=reason,
         doubts=("no round shows who waited for whom",),
-        evidence=_evidence(killed[:_SHOWN]),
-        next_steps=("compare the memory of the processes there with the limit of their cgroup",),
+        evidence=_evidence(alike[:_SHOWN]),
+        next_steps=(next_step,),
     )
-    return first["time_ns"], finding
+
+
+def _where(fact: _Fact) -> str:
+    return f"rank {fact['rank']}" if fact["rank"] is not None else fact["host"] or ""
 
 
 def _completion(facts: Sequence[_Fact]) -> tuple[int | None, Finding] | None:

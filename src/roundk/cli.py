@@ -51,6 +51,7 @@ def main() -> None:
     try:
         group(prog_name="roundk")
     except RoundkError as error:
-        text = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(error))
-        click.echo(f"roundk: {text}", err=True)
+        from roundk.analyze.commands.printing import printable
+
+        click.echo(f"roundk: {printable(str(error))}", err=True)
         sys.exit(_EXIT_USAGE)

@@ -11,9 +11,8 @@ import datetime as dt
 import re
 from typing import Final
 
+from roundk.analyze.phrases import NS_PER_S
 from roundk.analyze.sources.rows import decimal, named_time, told_time
-
-_NS_PER_S: Final = 1_000_000_000
 
 _COMMON: Final = re.compile(
     r"(?:before|after|pre|post|begin|start|end|stop|first|last|early|late|initial|final|baseline|hang|job|run|attempt"
@@ -135,7 +134,7 @@ class Headers:
     def _time(self, text: str) -> bool:
         epoch = _EPOCH.match(text)
         if epoch is not None:
-            self.time_ns = int(epoch[1]) * _NS_PER_S + int((epoch[2] or "").ljust(9, "0"))
+            self.time_ns = int(epoch[1]) * NS_PER_S + int((epoch[2] or "").ljust(9, "0"))
             return True
         iso = _ISO.match(text)
         if iso is not None:
@@ -160,7 +159,7 @@ class Headers:
             return None
         digits = zone[1:].replace(":", "").ljust(4, "0")
         seconds = (decimal(digits[:2]) or 0) * 3600 + (decimal(digits[2:4]) or 0) * 60
-        return (-seconds if zone[0] == "-" else seconds) * _NS_PER_S
+        return (-seconds if zone[0] == "-" else seconds) * NS_PER_S
 
 
 def _of_date(found: re.Match[str]) -> int | None:
@@ -177,4 +176,4 @@ def _of_date(found: re.Match[str]) -> int | None:
         )
     except ValueError:
         return None
-    return int(when.timestamp()) * _NS_PER_S
+    return int(when.timestamp()) * NS_PER_S

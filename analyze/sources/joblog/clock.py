@@ -12,8 +12,9 @@ import re
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-NS: Final = 1_000_000_000
-_DAY_NS: Final = 86_400 * NS
+from roundk.analyze.phrases import NS_PER_S
+
+_DAY_NS: Final = 86_400 * NS_PER_S
 _MONTHS: Final = {
     name: number
     for number, name in enumerate(
@@ -116,7 +117,7 @@ class Clock:
         if near is None:
             return None
         self.is_year_guessed = True
-        this = datetime.fromtimestamp(near // NS, tz=UTC).year
+        this = datetime.fromtimestamp(near // NS_PER_S, tz=UTC).year
         # A 29 February may be up to eight years off (1900, 2100).
         times = [found for year in range(this - 8, this + 2) if (found := _unix(at, year)) is not None]
         if self._dated is None:  # a file is not written before its lines; a day for zones and clocks
@@ -144,4 +145,4 @@ def _unix(at: Stamp, year: int) -> int | None:
     if _date(at, year) is None or not 1970 < year < 2200:  # 64 bits of nanoseconds end in 2262
         return None
     seconds = calendar.timegm((year, at.month, at.day, at.hour, at.minute, at.second))
-    return (seconds - (at.offset_s or 0)) * NS + at.ns
+    return (seconds - (at.offset_s or 0)) * NS_PER_S + at.ns

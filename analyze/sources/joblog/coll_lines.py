@@ -11,6 +11,8 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze.phrases import NS_PER_S
+
 LITERAL: Final = b": opCount "
 CALLS_KEPT: Final = 2_000
 """As many as the Flight Recorder's ring has."""
@@ -145,4 +147,4 @@ def _time() -> pl.Expr:
     east = digits // 100 * 3600 + digits % 100 * 60
     offset = pl.when(zone.str.starts_with("-")).then(-east).otherwise(east).fill_null(0)
     told = fraction.str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
-    return (seconds - offset) * 1_000_000_000 + told
+    return (seconds - offset) * NS_PER_S + told

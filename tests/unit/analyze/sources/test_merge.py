@@ -6,10 +6,11 @@ import pathlib
 
 import polars as pl
 import pytest
+from jobs import table
 
 from roundk.analyze.sources.merge import merge
 from roundk.analyze.sources.part import Part
-from roundk.analyze.trace import Trace, Unreadable, empty
+from roundk.analyze.trace import Trace, Unreadable
 from roundk.tracer import schema
 
 ROOT = pathlib.Path("job")
@@ -17,8 +18,7 @@ ROOT = pathlib.Path("job")
 
 def rows(columns, *given):
     """A table of these columns; what is not given is null."""
-    full = [dict.fromkeys(columns.names) | row for row in given]
-    return pl.DataFrame(full, schema=empty(columns).schema, orient="row")
+    return table(given, columns)
 
 
 def group(key, name, ranks, desc=""):
