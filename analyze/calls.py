@@ -13,8 +13,17 @@ END_UNSEEN_NS: Final = 100 * NS_PER_MS
 """An end this close to its rank's last sign of life may have happened unseen: five beats of the recorder's thread
 (20 ms) and ten rounds of its poller (10 ms), which a busy machine delays."""
 
-SAME_NUMEL: Final = ("all_reduce", "reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor")
-"""Operations whose members must pass as many elements each."""
+ALIKE: Final = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor")
+"""Operations whose members must pass as many elements each, and get as many."""
+
+ALIKE_IN: Final = ("reduce", "reduce_scatter", "gather_into_tensor")
+"""Operations whose members must pass as many elements each, in all; what they get depends on who they are."""
+
+_MIX: Final = 1_000_003
+"""Puts two counts into one number: a prime beyond any ratio of group sizes, so that no two likely pairs give one."""
+
+ON_HOSTS: Final = ("gloo", "mpi", "ucc")
+"""Backends whose calls run on the hosts: nothing of them stands in line on a device."""
 
 SIGNATURE: Final = ("op_code", "size_key", "dtype_code", "root", "reduce_code")
 """What the members of a round must agree on; null: nothing to agree on."""
@@ -25,7 +34,7 @@ def ready(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl
 
     Args:
         calls: `schema.CALLS`.
-        members: One row per (group, rank).
+        members: One row per (group, rank), with the group's `backend`.
         ranks: `schema.RANKS`.
 
     Returns:
@@ -37,12 +46,12 @@ def ready(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl
             op_code, dtype_code, reduce_code (uint32): Codes of the words, equal where the words are.
             size_key (int64, nullable): Equal on all members where the operation asks for equal sizes; null elsewhere.
     """
-    op = pl.col("op").cast(pl.String)
+    op = pl.col("op")
     coded = calls.with_columns(
         p2p=op.is_in(list(words.P2P)),
         src=pl.when(op == "send").then(pl.col("rank")).when(op == "recv").then(pl.col("peer")),
         dst=pl.when(op == "send").then(pl.col("peer")).when(op == "recv").then(pl.col("rank")),
-        outcome=pl.col("outcome").cast(pl.String).cast(pl.Enum(words.OUTCOMES)),
+        outcome=pl.col("outcome").cast(pl.Enum(words.OUTCOMES)),
         op_code=pl.col("op").to_physical(),
         dtype_code=pl.col("dtype").to_physical(),
         reduce_code=pl.col("reduce_op").to_physical(),
@@ -52,16 +61,25 @@ def ready(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl
 
 
 def _size_key() -> pl.Expr:
-    op = pl.col("op").cast(pl.String)
-    # Lists of tensors may differ by member (an uneven all_gather is legal on some backends), their total may not.
+    """What the sizes of a round's calls must have in common, counted in elements: types are compared apart."""
+    op = pl.col("op")
+    given = pl.coalesce("numel", "bytes_in")
+    # Null for a call that passes nothing, whose type does not tell how wide what it gets is.
+    got = pl.col("bytes_out") // (pl.col("bytes_in") // pl.col("numel"))
     return (
-        pl.when(op.is_in(list(SAME_NUMEL)))
-        .then(pl.col("numel"))
+        pl.when(op.is_in(list(ALIKE)))
+        .then(given * _MIX + got.fill_null(0))
+        .when(op.is_in(list(ALIKE_IN)))
+        .then(given)
+        # Lists of tensors may differ by member (an uneven all_gather is legal), their total may not.
         .when(op == "all_gather")
-        .then(pl.col("bytes_out"))
-        .when(op == "reduce_scatter")
-        .then(pl.col("bytes_in"))
-        .when(op.str.ends_with("_coalesced"))
+        .then(pl.when(pl.col("numel").is_null()).then("bytes_out").otherwise(got))
+        # The root alone has the list; some backends record nothing at all of the other members.
+        .when(op == "gather")
+        .then(pl.when(given > 0).then(given))
+        .when(op == "scatter")
+        .then(pl.when(pl.col("bytes_out") > 0).then("bytes_out"))
+        .when(op.cat.ends_with("_coalesced"))
         .then(pl.col("shapes").to_physical().cast(pl.Int64))
     )
 
@@ -97,30 +115,33 @@ def _settle(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> 
     )
     off = ranks.filter(pl.col("recorder_off").is_not_null()).select("rank")
     blinded = numbered.filter(pl.col("outcome") == "open").join(off, on="rank", how="semi").select("row")
-    unseen = (
-        pl.concat([unseen_rounds, _unseen_p2p(numbered, ranks), blinded])
-        .unique()
-        .with_columns(unseen=pl.lit(value=True))
-    )
-    settled = pl.when(pl.col("unseen")).then(pl.lit("not_recorded")).otherwise(pl.col("outcome").cast(pl.String))
-    return (
-        numbered.join(unseen, on="row", how="left", maintain_order="left")
-        .with_columns(outcome=settled.cast(pl.Enum(words.OUTCOMES)))
-        .drop("row", "unseen")
-    )
+    unseen = pl.concat([unseen_rounds, _unseen_p2p(numbered, members, ranks), blinded]).unique().collect()["row"]
+    if unseen.is_empty():  # as of most jobs: millions of rows are not copied for nothing
+        return calls
+    settled = pl.when(pl.col("row").is_in(unseen.implode())).then(pl.lit("not_recorded")).otherwise(pl.col("outcome"))
+    return numbered.with_columns(outcome=settled.cast(pl.Enum(words.OUTCOMES))).drop("row")
 
 
-def _unseen_p2p(numbered: pl.LazyFrame, ranks: pl.LazyFrame) -> pl.LazyFrame:
-    """Open sends and receives that have their match and whose rank went on: an unawaited `Work` shows no end."""
+def _unseen_p2p(numbered: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> pl.LazyFrame:
+    """Open sends and receives that have their match and whose rank went on: an unawaited `Work` shows no end.
+
+    Sources that do not tell whether a call was awaited have its end from the backend, and there open is open. Where
+    calls run on a device the host goes on at once: that its rank has is told by a later call that ended.
+    """
     p2p = numbered.filter(pl.col("p2p"))
     pair = ["group", "src", "dst", "seq"]
     matched = p2p.group_by(pair).agg(sides=pl.col("op_code").n_unique())
     taken = served(p2p).with_columns(op=pl.lit("send"), taken=pl.lit(value=True))
-    newest = numbered.group_by("rank").agg(newest=pl.col("row").max())
+    newest = numbered.group_by("rank").agg(
+        newest=pl.col("row").max(), ended=pl.col("row").filter(pl.col("outcome") == "completed").max()
+    )
+    backends = members.select("group", "backend").unique("group")
     return (
-        p2p.filter(pl.col("outcome") == "open")
+        p2p.filter(pl.col("outcome") == "open", pl.col("is_async").is_not_null())
         .join(matched, on=pair, how="left")
         .join(newest, on="rank", how="left")
+        .join(backends, on="group", how="left")
+        .with_columns(newest=pl.when(on_device()).then("ended").otherwise("newest"))
         .join(ranks.select("rank", "goodbye_ns", "exit_code"), on="rank", how="left")
         .with_columns(pl.col("op").cast(pl.String))
         .join(taken, on=["group", "dst", "op"], how="left")
@@ -130,6 +151,13 @@ def _unseen_p2p(numbered: pl.LazyFrame, ranks: pl.LazyFrame) -> pl.LazyFrame:
         )
         .select("row")
     )
+
+
+def on_device() -> pl.Expr:
+    """Whether `backend` is one whose calls run on a device, in the order in which the host enqueues them."""
+    backend = pl.col("backend")
+    on_hosts = pl.any_horizontal(backend.str.starts_with(name) for name in ON_HOSTS)
+    return ((backend != "") & ~on_hosts).fill_null(value=False)
 
 
 def served(p2p: pl.LazyFrame) -> pl.LazyFrame:

@@ -9,14 +9,16 @@ from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze import coalesced, control
+from roundk.analyze import clocks, coalesced, control
 from roundk.analyze.calls import ready
 from roundk.analyze.endings import Ending, How, endings
 from roundk.analyze.frontier import frontier
+from roundk.analyze.pairs import aligned
 from roundk.analyze.phrases import NS_PER_S, group_text, place
 from roundk.analyze.rounds import rounds
 from roundk.analyze.stacks import Dump, main_threads
 from roundk.analyze.trace import Trace
+from roundk.analyze.troubles import Trouble, troubles
 from roundk.tracer import words
 
 LIVE_NS: Final = 60 * NS_PER_S
@@ -27,6 +29,23 @@ LATE_FLOOR_NS: Final = NS_PER_S
 
 START_FLOOR_NS: Final = 10 * NS_PER_S
 """The same for the making and destroying of groups: importing torch and a last save take their time."""
+
+_JOB_ENDS: Final = (
+    "watchdog_abort",
+    "process_terminated",
+    "terminate",
+    "tc_abort",
+    "elastic_failed",
+    "elastic_failure",
+    "mpirun_exit",
+    "slurm_task_exit",
+    "slurm_time_limit",
+    "slurm_node_failure",
+    "slurm_preempted",
+    "slurm_cancelled",
+    "slurm_aborted",
+)
+"""Facts of logs with which a job ends: a launcher ends the rest when one rank is gone."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,7 @@ class Case:
     @functools.cached_property
     def ended(self) -> bool:
         """The job is known to have ended."""
-        if self.trace.ended_ns is not None:
+        if self.trace.ended_ns is not None or (self.trace.is_post_mortem and tells_end(self.trace.facts)):
             return True
         return bool(self.endings) and all(e.how is not How.UNKNOWN for e in self.endings.values())
 
@@ -126,6 +145,17 @@ class Case:
         return ways == {How.CLEAN}
 
     @functools.cached_property
+    def is_hung(self) -> bool:
+        """A call is open or failed for good, or counters tell of one that did not complete."""
+        behind = pl.col("told") & (pl.col("last_entered") > pl.col("last_completed"))
+        return not (self.blocked.is_empty() and self.frontier.filter(behind).is_empty())
+
+    @functools.cached_property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """Faults that machines report of themselves, by time."""
+        return tuple(troubles(self.trace))
+
+    @functools.cached_property
     def gave_up_ns(self) -> int | None:
         """When the first waiting rank saw its call fail; None: none did."""
         failed = self.blocked.filter(pl.col("outcome") == "failed")["end_ns"].drop_nulls()
@@ -140,6 +170,16 @@ class Case:
     def unrecorded(self) -> frozenset[int]:
         """Ranks whose last calls may be lost: that one is absent says nothing."""
         return frozenset(self.frontier.filter("lost")["rank"].to_list())
+
+    @functools.cached_property
+    def counted(self) -> frozenset[int]:
+        """Ranks that left counters of their progress: they lived to write them, with or without calls beside."""
+        return frozenset(self.trace.progress["rank"].drop_nulls().to_list())
+
+    @functools.cached_property
+    def unrecorded_calls(self) -> frozenset[int]:
+        """Ranks that made calls of which their source holds no record: gloo's dumps have no sends and receives."""
+        return frozenset(self.trace.facts.filter(pl.col("kind") == "calls_unrecorded")["rank"].to_list())
 
     @functools.cached_property
     def control_groups(self) -> frozenset[int]:
@@ -197,6 +237,19 @@ class Case:
         """All calls of one round."""
         return self.calls.filter(pl.col("group") == group, pl.col("seq") == seq, ~pl.col("p2p"))
 
+    def calls_of(self, rounds: pl.DataFrame) -> pl.DataFrame:
+        """All calls of some rounds, given by their `group` and `seq`."""
+        keys = ["group", "seq"]
+        # To leave out most calls before the join takes a tenth of the time.
+        near = pl.col("seq").is_between(rounds["seq"].min(), rounds["seq"].max())
+        there = near & pl.col("group").is_in(rounds["group"].unique().to_list())
+        return (
+            self.calls.lazy()
+            .filter(there, ~pl.col("p2p"))
+            .join(rounds.lazy().select(keys), on=keys, how="semi")
+            .collect()
+        )
+
     def usual_lateness_ns(self, group: int) -> int:
         """What counts as unusually late in this group: beyond anything its rounds showed after their first two."""
         if group in self.control_groups:
@@ -210,6 +263,11 @@ class Case:
         return max(LATE_FLOOR_NS, 5 * _int(skews.median()), _int(skews.max()) * 3 // 2)
 
 
+def tells_end(facts: pl.DataFrame) -> bool:
+    """A line of a log tells that processes of the job, or all of it, were taken down."""
+    return not facts.filter(pl.col("kind").is_in(list(_JOB_ENDS))).is_empty()
+
+
 def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
     """Derive what the questions need.
 
@@ -218,17 +276,23 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
         now_ns: The time of the analysis, Unix ns.
         stall_ns: Age from which an open round of a living job counts as stuck.
     """
+    trace = clocks.aligned(trace)
     kept, groups = control.apart(trace.calls, trace.groups)
-    members = groups.select("group", rank="ranks").explode("rank").drop_nulls("rank")
-    calls = ready(coalesced.merged(kept).lazy(), members.lazy(), trace.ranks.lazy()).collect()
+    members = groups.select("group", "backend", rank="ranks").explode("rank").drop_nulls("rank")
+    # What a job left behind says of each call how it stood at the end; only a recording may have missed the last ends.
+    seen = trace.ranks.with_columns(last_alive_ns=pl.lit(None, pl.Int64)) if trace.is_post_mortem else trace.ranks
+    whole = coalesced.uncut(coalesced.merged(kept), trace.ranks)
+    calls = ready(aligned(whole, trace.ranks).lazy(), members.lazy(), seen.lazy()).collect()
     dumps = main_threads(trace.stacks)
-    reach = frontier(calls.lazy(), members.lazy(), trace.ranks.lazy()).collect()
+    # A run directory numbers by its own count, which counters of other sources do not follow.
+    counters = trace.progress if trace.is_post_mortem else trace.progress.clear()
+    reach = frontier(calls.lazy(), members.lazy(), trace.ranks.lazy(), counters.lazy()).collect()
     return Case(
         trace=trace,
         calls=calls,
         rounds=rounds(calls.lazy(), members.lazy()).collect(),
         frontier=reach,
-        blocked=_blocked(calls, reach),
+        blocked=_blocked(calls, reach, is_final=trace.is_post_mortem),
         groups={row["group"]: _group(row) for row in groups.iter_rows(named=True)},
         sites={row["site"]: _site(row) for row in trace.sites.iter_rows(named=True)},
         endings=endings(trace.ranks, dumps),
@@ -238,9 +302,22 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
     )
 
 
-def _blocked(calls: pl.DataFrame, reach: pl.DataFrame) -> pl.DataFrame:
-    """Calls that never ended, and failed ones after which the rank completed nothing more in that group."""
+def _blocked(calls: pl.DataFrame, reach: pl.DataFrame, *, is_final: bool) -> pl.DataFrame:
+    """Calls that never ended, and failed ones after which the rank completed nothing more in that group.
+
+    Of what a job left behind also those of which no end is told and which cannot have ended, as a member never came.
+    """
     stuck = calls.filter(pl.col("outcome").cast(pl.String).is_in(["open", "failed"]))
+    untold = calls.filter(
+        pl.lit(is_final),
+        pl.col("outcome").cast(pl.String) == "not_recorded",
+        ~pl.col("p2p"),
+        ~pl.col("op").cast(pl.String).is_in(sorted(words.ROOTED)),
+    )
+    if not untold.is_empty():
+        least = reach.filter("sure").group_by("group").agg(least=pl.col("last_entered").min())
+        lacking = untold.join(least, on="group", maintain_order="left").filter(pl.col("seq") > pl.col("least"))
+        stuck = pl.concat([stuck, lacking.drop("least")])
     return (
         stuck.join(
             reach.select("group", "rank", "last_completed"), on=["group", "rank"], how="left", maintain_order="left"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from roundk.analyze import judge
+from roundk.analyze import cause, judge
 from roundk.analyze.case import Case, build
 from roundk.analyze.finding import Finding
 from roundk.analyze.names import Detail, Structure
-from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.phrases import NS_PER_S, ranks_text
 from roundk.analyze.structure import (
     blame,
     deadlock,
@@ -16,18 +17,36 @@ from roundk.analyze.structure import (
     diverged,
     entered,
     left_early,
+    membership,
+    methods,
     missing,
+    not_started,
+    outside,
+    pair_signature,
     quiet,
     raised,
     reported,
+    settings,
     signature,
     straggler,
     unanswered,
+    unpaired,
     unrecorded,
 )
 from roundk.analyze.trace import Trace
 from roundk.analyze.verdict import Report, status_of
 from roundk.analyze.waitfor import WaitFor, wait_for
+
+_WITHOUT_ABSENT: Final = (
+    raised.raised,
+    deadlock.deadlocks,
+    pair_signature.misfits,
+    unanswered.unanswered,
+    not_started.not_started,
+    entered.entered,
+    unrecorded.unrecorded,
+)
+"""What is asked, in this order, where nobody is missing and no calls differ."""
 
 STALL_NS: Final = 30 * NS_PER_S
 """Age from which an open round of a living job counts as stuck, unless the caller says otherwise."""
@@ -46,23 +65,26 @@ def diagnose(trace: Trace, *, now_ns: int, stall_ns: int = STALL_NS) -> Report:
 
 def report(case: Case) -> Report:
     """The report on a case that is already built."""
-    findings = _findings(case)
+    findings = [cause.explained(case, finding) for finding in _findings(case)]
+    findings = settings.beside(case, reported.instead(case, methods.compared(case, findings)))
     verdicts = tuple(judge.verdict(case, finding) for finding in findings)
-    status = status_of(verdicts[0].structure, ended=case.ended)
+    status = status_of(verdicts[0].structure, verdicts[0].cause, ended=case.ended)
     return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case))
 
 
 def _findings(case: Case) -> list[Finding]:
-    if case.calls.is_empty():
+    if case.calls.is_empty() and not case.is_hung:
         return (reported.reported(case) if case.trace.is_post_mortem else []) or [quiet.no_calls(case)]
-    if not case.blocked.is_empty() and quiet.under_way(case):
+    if case.is_hung and quiet.under_way(case):
         return [quiet.in_progress(case)]
-    if case.blocked.is_empty() or case.in_order:
+    if not case.is_hung or case.in_order:
         return signature.mismatches(case)[:1] or _unstuck(case)
     return _with_slow(case, _stuck(case) or [quiet.unexplained(case)])
 
 
 def _unstuck(case: Case) -> list[Finding]:
+    if not case.in_order and (still := outside.stuck_outside(case)):
+        return still
     base = quiet.healthy(case) if case.in_order else quiet.at_rest(case)
     if base.structure in (Structure.HEALTHY, Structure.IN_PROGRESS):
         return straggler.habitual(case) or [base]
@@ -80,20 +102,32 @@ def _with_slow(case: Case, roots: list[Finding]) -> list[Finding]:
 
 def _stuck(case: Case) -> list[Finding]:
     """The roots of a run in which somebody hangs or failed, the first of them first."""
-    graph = wait_for(case, blame.ended_unseen(case))
-    devices = device.stuck(case, graph)
-    if devices:
-        return devices
-    absent = [
-        left_early.left_early(case, f) if f.detail is Detail.EXITED_EARLY else f for f in missing.missing(case, graph)
-    ]
+    graph = wait_for(case, blame.ended_unseen(case), blame.ended_by_itself(case))
+    if roots := membership.conflicts(case, graph):
+        return roots
     differing = _differing(case, graph)
+    # Who hangs in a round of different calls hangs because of them, whatever its device tells.
+    if all(_went_on(graph, d) for d in differing) and (roots := device.stuck(case, graph)):
+        return roots
+    absent = [
+        left_early.left_early(case, f) if f.detail is Detail.EXITED_EARLY else unpaired.instead(case, graph, f)
+        for f in missing.missing(case, graph)
+    ]
     others = [f for f in absent if not any(_explains(graph, d, f) for d in differing)]
     independent = [d for d in differing if not _went_on(graph, d) or len(others) < len(absent) or not absent]
     roots = independent + others + [d for d in differing if d not in independent]
-    for question in (raised.raised, deadlock.deadlocks, unanswered.unanswered, entered.entered, unrecorded.unrecorded):
+    for question in _WITHOUT_ABSENT:
         roots = roots or question(case, graph)
-    return roots
+    return [_among_others(finding, roots) for finding in roots]
+
+
+def _among_others(finding: Finding, roots: list[Finding]) -> Finding:
+    """A root that is not the only one is a level less sure: one of them may be what the other led to."""
+    others = sorted({rank for other in roots if other is not finding for rank in (*other.culprits, *other.sides)})
+    if len(roots) == 1 or not others:
+        return finding
+    doubt = f"it is not the only root: another verdict here names {ranks_text(others)}"
+    return replace(finding, doubts=(*finding.doubts, doubt))
 
 
 def _differing(case: Case, graph: WaitFor) -> list[Finding]:
@@ -101,7 +135,11 @@ def _differing(case: Case, graph: WaitFor) -> list[Finding]:
     shifted = diverged.diverged(case, graph)
     groups = {finding.group for finding in shifted}
     plain = [f for f in signature.mismatches(case) if f.group not in groups]
-    return sorted(shifted + plain, key=lambda f: f.onset_ns or 0)[:4]
+    found = shifted + plain
+    if not case.trace.members_told:
+        doubt = "who the members of the group are is not told: more of them may have called as the minority did"
+        found = [replace(finding, doubts=(*finding.doubts, doubt)) for finding in found]
+    return sorted(found, key=lambda f: (f.onset_ns is None, f.onset_ns or 0))[:4]
 
 
 def _explains(graph: WaitFor, difference: Finding, absence: Finding) -> bool:

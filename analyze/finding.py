@@ -19,12 +19,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Reason:
-    """A cause with how sure it is, the words for the summary and what shows it."""
+    """A cause with how sure it is, the words for the summary, what shows it and what speaks against it."""
 
     cause: Cause
     confidence: Confidence
     because: str = ""
     evidence: tuple[Evidence, ...] = ()
+    against: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,12 @@ import polars as pl
 
 from roundk.analyze.case import Case
 from roundk.analyze.finding import Finding
+from roundk.analyze.lost_connections import completion_errors
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import ranks_text
-from roundk.analyze.verdict import Coverage, GroupRef, Link, Verdict, Victims
+from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES
+from roundk.analyze.verdict import UNSAID, Coverage, GroupRef, Link, Verdict, Victims
+from roundk.analyze.waitfor import UNTOLD_OP
 
 _LEVELS: Final = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
 _OPEN_ROUND: Final = frozenset(
@@ -22,9 +25,10 @@ _QUIET: Final = frozenset({Structure.HEALTHY, Structure.IN_PROGRESS})
 def verdict(case: Case, finding: Finding) -> Verdict:
     """The verdict that a finding amounts to."""
     quiet = finding.structure in _QUIET
-    contradictions = (*finding.contradictions, *(() if quiet else finding.doubts))
-    sure = _confidence(finding)
     reason = finding.reason
+    doubts = () if quiet else (*finding.doubts, *(() if reason is None else reason.against))
+    contradictions = (*finding.contradictions, *doubts)
+    sure = _confidence(finding)
     cause_sure = Confidence.NONE if reason is None else reason.confidence
     if cause_sure is not Confidence.NONE and _LEVELS.index(cause_sure) < _LEVELS.index(sure):
         cause_sure = sure  # No cause is surer than the place it explains.
@@ -39,7 +43,7 @@ def verdict(case: Case, finding: Finding) -> Verdict:
         culprit_links=tuple(Link(*link) for link in finding.links),
         group=_group(case, finding.group),
         seq=finding.seq,
-        op=finding.op,
+        op=None if finding.op == UNTOLD_OP else finding.op,
         onset_ns=finding.onset_ns,
         waiting_ranks=finding.waiting,
         victims=Victims(
@@ -73,7 +77,7 @@ def coverage(case: Case) -> Coverage:
 
 
 def _confidence(finding: Finding) -> Confidence:
-    if finding.structure is Structure.INSUFFICIENT_EVIDENCE:
+    if finding.structure in UNSAID:
         return Confidence.LOW
     return _LEVELS[min(len(finding.doubts) + len(finding.contradictions), len(_LEVELS) - 1)]
 
@@ -98,12 +102,22 @@ def _without_stack(case: Case, finding: Finding) -> str:
     return "the ranks" if nobody and case.trace.stacks.is_empty() else ""
 
 
+def _network(case: Case) -> str:
+    """What is not known of the network, whatever is."""
+    if not case.trace.counters.is_empty():
+        return "That a counter did not move clears neither the fabric nor NVLink: switches are not seen from hosts."
+    if any(one.cause in LINK_CAUSES for one in case.troubles) or completion_errors(case.trace):
+        return "Of the network only what the logs tell was looked at: this run has no link counters."
+    return "The network was not looked at: this run has no link counters."
+
+
 def _not_checked(case: Case, finding: Finding) -> list[str]:
-    missed = ["The network was not looked at: this run has no link counters."]
+    missed = [_network(case)]
     unseen = _without_stack(case, finding)
     if unseen:
         missed.append(f"What {unseen} did outside of calls is not known: no Python stack was taken there and then.")
-    if any("nccl" in group.backend for group in case.groups.values()):
+    gpus_told = any(one.cause in GPU_CAUSES for one in case.troubles)
+    if not gpus_told and any("nccl" in group.backend for group in case.groups.values()):
         missed.append("Whether the GPUs worked was not looked at.")
     hosts = case.trace.ranks.filter(pl.col("host").is_not_null())["host"].n_unique()
     if hosts > 1 and case.trace.clock_error_ns is None:

@@ -45,8 +45,10 @@ def capital(sentence: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """A span of time with two or three digits: `35 ms`, `1.2 s`, `4 min 10 s`, `3 h 12 min`, `7 d 4 h`."""
+    """A span of time with two or three digits: `80 µs`, `35 ms`, `1.2 s`, `4 min 10 s`, `3 h 12 min`, `7 d 4 h`."""
     seconds = ns / NS_PER_S
+    if 0 < abs(ns) < NS_PER_MS:
+        return f"{max(round(abs(ns) / 1000), 1) * (1 if ns > 0 else -1)} µs"
     if abs(seconds) < 1:
         return f"{ns / NS_PER_MS:.0f} ms"
     if abs(seconds) < 120:

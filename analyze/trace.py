@@ -61,6 +61,7 @@ class Trace:
         truncated: Ranks with a file that is cut short.
         notes: What else the source had to say.
         sources: How many inputs of each kind were read.
+        members_told: The source of the calls tells who the members of all groups are; else they are who has calls.
         is_post_mortem: The inputs are what a job left behind, not a recording that may still go on.
     """
 
@@ -87,4 +88,5 @@ class Trace:
     truncated: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     sources: Mapping[str, int] = field(default_factory=dict)
+    members_told: bool = True
     is_post_mortem: bool = False

@@ -13,8 +13,8 @@ from roundk.analyze.trace import Unreadable
 SCHEMA: Final = 1
 """Version of the JSON form."""
 
-SLOW: Final = frozenset({Structure.STRAGGLER, Structure.CONFIG_FINDING})
-UNSAID: Final = frozenset({Structure.INSUFFICIENT_EVIDENCE})
+SLOW: Final = frozenset({Structure.STRAGGLER, Structure.ROTATING_STRAGGLER, Structure.CONFIG_FINDING})
+UNSAID: Final = frozenset({Structure.METHODS_DISAGREE, Structure.INSUFFICIENT_EVIDENCE})
 
 EXIT_FINE: Final = 0
 EXIT_SAID: Final = 1
@@ -110,8 +110,10 @@ class Report:
             Structure.PARTIAL_COMPLETION,
             Structure.ERROR_REPORTED,
             Structure.STUCK_IN_INIT,
+            Structure.STUCK_OUTSIDE,
+            Structure.RANK_NOT_ENTERED,
         )
-        said = root.culprit_ranks or root.culprit_hosts or root.culprit_links
+        said = root.culprit_ranks or root.culprit_hosts or root.culprit_links or root.cause is Cause.HOST_STALL
         return EXIT_UNSAID if vague and not said else EXIT_SAID
 
     def to_json(self) -> dict[str, Any]:
@@ -124,13 +126,14 @@ class Report:
         }
 
 
-def status_of(structure: Structure, *, ended: bool) -> Status:
-    """The state of a run by its root structure and by whether the job is known to have ended."""
+def status_of(structure: Structure, cause: Cause | None, *, ended: bool) -> Status:
+    """The state of a run by its root and by whether the job is known to have ended."""
     if structure is Structure.HEALTHY:
         return Status.HEALTHY
     if structure is Structure.IN_PROGRESS:
         return Status.IN_PROGRESS
-    if structure in SLOW:
+    # A setting that keeps communicators from being made is no slow job.
+    if structure in SLOW and cause not in (Cause.DUPLICATE_GPU, Cause.NETWORK_CONFIG):
         return Status.SLOW
     if structure in UNSAID:
         return Status.UNDETERMINED

@@ -10,7 +10,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -18,6 +18,10 @@ from roundk.analyze.calls import served
 from roundk.analyze.case import LATE_FLOOR_NS, Case
 from roundk.analyze.control import DESTROY
 from roundk.analyze.scc import components
+from roundk.analyze.streams import Behind, Key, behind, units
+
+UNTOLD_OP: Final = "call"
+"""What stands for an operation of which only a counter tells."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class StuckRound:
         return (self.onset_ns is None, self.onset_ns or 0, self.group, self.seq)
 
     @property
+    def key(self) -> Key:
+        """What tells it from other rounds."""
+        return (self.group, self.seq, *(self.pair or (None, None)))
+
+    @property
     def from_any(self) -> bool:
         """It waits for one of several ranks, and nothing says for which."""
         return self.pair is not None and self.pair[0] is None and len(self.missing) + len(self.unsure) > 1
@@ -62,6 +71,8 @@ class WaitFor:
     ranks: tuple[int, ...]
     rounds: tuple[StuckRound, ...]
     edges: tuple[tuple[int, ...], ...]
+    behind: tuple[Behind, ...] = ()
+    """Rounds that are held up on the device of a member by a call of another round."""
 
     @functools.cached_property
     def _components(self) -> list[list[int]]:
@@ -112,6 +123,24 @@ class WaitFor:
             if len(component) > 1
         )
 
+    def circle(self, rounds: Iterable[StuckRound]) -> tuple[StuckRound, ...]:
+        """The shortest circle through the earliest of the rounds of a component of `cycles`, in its order."""
+        count = len(self.ranks)
+        number = {r.key: count + n for n, r in enumerate(self.rounds)}
+        inside = {number[r.key] for r in rounds}
+        start = number[min(rounds, key=lambda r: r.order).key]
+        came: dict[int, int] = {}
+        todo = [start]
+        for node in todo:
+            for to in self.edges[node]:
+                if to not in came and (to < count or to in inside):
+                    came[to] = node
+                    todo.append(to)
+        path = [came[start]]
+        while path[-1] != start:
+            path.append(came[path[-1]])
+        return tuple(self.rounds[node - count] for node in reversed(path) if node >= count)
+
     def lacking(self, ranks: Iterable[int]) -> list[StuckRound]:
         """The stuck rounds that lack one of these ranks for certain, by onset."""
         wanted = set(ranks)
@@ -138,25 +167,47 @@ class WaitFor:
         return waiting, tuple(sorted({self.rounds[n - count].group for n in seen if n >= count}))
 
 
-def wait_for(case: Case, gone: Iterable[int] = ()) -> WaitFor:
+def wait_for(case: Case, gone: Iterable[int] = (), dead: Iterable[int] = ()) -> WaitFor:
     """The wait-for graph of a case.
 
     Args:
         case: The case.
         gone: Ranks whose recording is incomplete and that are known to have ended first all the same.
+        dead: Ranks that ended by themselves before anybody gave up: they wait for nobody any more.
     """
-    rounds = tuple(_settled(stuck, frozenset(gone)) for stuck in (*_collective_rounds(case), *_pairs(case)))
+    rounds = _without_held_up(case, [_settled(stuck, frozenset(gone)) for stuck in _open_rounds(case)])
     ranks = tuple(sorted({rank for r in rounds for rank in (*r.inside, *r.missing)}))
     at = {rank: node for node, rank in enumerate(ranks)}
     edges: list[list[int]] = [[] for _ in range(len(ranks) + len(rounds))]
     wanted = {rank for r in rounds if r.op != DESTROY for rank in r.missing}
+    ended = wanted.intersection(dead)
     for number, stuck in enumerate(rounds, start=len(ranks)):
         for rank in stuck.inside:
             # Who destroys its groups while others wait for it elsewhere is not held up: it has left them.
-            if stuck.op != DESTROY or rank not in wanted:
+            if rank not in ended and (stuck.op != DESTROY or rank not in wanted):
                 edges[at[rank]].append(number)
         edges[number].extend(at[rank] for rank in stuck.missing)
-    return WaitFor(ranks=ranks, rounds=rounds, edges=tuple(tuple(row) for row in edges))
+    held = behind(case, {r.key: number for number, r in enumerate(rounds)})
+    for one in held:
+        edges[len(ranks) + one.round].append(len(ranks) + one.front)
+    return WaitFor(ranks=ranks, rounds=rounds, edges=tuple(tuple(row) for row in edges), behind=tuple(held))
+
+
+def _without_held_up(case: Case, rounds: list[StuckRound]) -> tuple[StuckRound, ...]:
+    """The rounds without messages that both sides are in and that only wait for others of the same batch."""
+    number = {stuck.key: n for n, stuck in enumerate(rounds)}
+    held: dict[int, set[int]] = defaultdict(set)
+    for rank, mine in units(case, number).items() if any(stuck.pair for stuck in rounds) else ():
+        for unit in mine:
+            lacking = {n for n in unit.rounds if rounds[n].missing or rounds[n].unsure}
+            for n in set(unit.rounds) - lacking if lacking else ():
+                held[n].add(rank)
+    left = (replace(s, inside=tuple(r for r in s.inside if r not in held[n])) for n, s in enumerate(rounds))
+    return tuple(stuck for stuck in left if stuck.inside)
+
+
+def _open_rounds(case: Case) -> list[StuckRound]:
+    return [*_collective_rounds(case), *_counted_rounds(case), *_pairs(case)]
 
 
 def _settled(stuck: StuckRound, gone: frozenset[int]) -> StuckRound:
@@ -189,6 +240,45 @@ def stuck_calls(case: Case, stuck: StuckRound) -> pl.DataFrame:
     return case.calls.filter(pl.col("p2p"), pl.col("group") == stuck.group, pl.col("seq") == stuck.seq, side)
 
 
+def _counted_rounds(case: Case) -> list[StuckRound]:
+    """The first round of each group that is open by the counters of its members alone: no dump holds a call of it."""
+    told = case.frontier.filter("told")
+    shown = case.blocked.filter(~pl.col("p2p"))["group"].unique()
+    hanging = (
+        told.filter(~pl.col("group").is_in(shown.to_list()))
+        .group_by("group")
+        .agg(
+            caught=(pl.col("last_entered") > pl.col("last_completed")).any(),
+            least=pl.col("last_completed").min(),
+            apart=pl.col("last_completed").max() - pl.col("last_completed").min(),
+        )
+        # Where completions lie further apart, the counters number sends and receives too.
+        .filter("caught", pl.col("apart") <= 1)
+    )
+    found: list[StuckRound] = []
+    for group, _, least, _ in hanging.sort("group").iter_rows():
+        seq = least + 1
+        reach = case.frontier.filter(pl.col("group") == group)
+        inside = reach.filter((pl.col("last_entered") >= seq) & (pl.col("last_completed") < seq))["rank"]
+        entered = reach.filter(pl.col("last_entered") >= seq)["rank"]
+        absent = reach.filter(pl.col("last_entered") < seq)
+        found.append(
+            StuckRound(
+                group=group,
+                seq=seq,
+                op=UNTOLD_OP,
+                pair=None,
+                inside=tuple(inside.to_list()),
+                entered=tuple(entered.to_list()),
+                missing=tuple(absent.filter("sure")["rank"].to_list()),
+                unsure=tuple(absent.filter(~pl.col("sure"))["rank"].to_list()),
+                onset_ns=None,
+                site=None,
+            )
+        )
+    return [stuck for stuck in found if stuck.inside]
+
+
 def _collective_rounds(case: Case) -> list[StuckRound]:
     blocked = case.blocked.filter(~pl.col("p2p"))
     if blocked.is_empty():
@@ -204,10 +294,9 @@ def _collective_rounds(case: Case) -> list[StuckRound]:
     gave_up = pl.col("end_ns").filter(pl.col("outcome") == "failed").min()
     slept = pl.col("enter_ns") - pl.col("enter_ns").min() > LATE_FLOOR_NS
     late = ((pl.col("enter_ns") > gave_up) & slept).fill_null(value=False)
+    calls = case.calls_of(inside)
     entered = (
-        case.calls.filter(~pl.col("p2p"))
-        .join(inside.select(keys), on=keys, how="semi")
-        .sort("enter_ns", "rank", nulls_last=True)
+        calls.sort("enter_ns", "rank", nulls_last=True)
         .group_by(keys)
         .agg(
             entered=pl.col("rank").filter(~late),
@@ -224,15 +313,29 @@ def _collective_rounds(case: Case) -> list[StuckRound]:
         .group_by(keys)
         .agg(missing=pl.col("rank").filter("sure"), unsure=pl.col("rank").filter(~pl.col("sure")))
     )
-    table = inside.join(entered, on=keys).join(absent, on=keys, how="left").sort("onset_ns", *keys, nulls_last=True)
+    # Who is in it by its counters alone: its dump does not hold the call.
+    counted = (
+        inside.select(keys)
+        .join(case.frontier.filter("told"), on="group")
+        .filter(pl.col("last_entered") >= pl.col("seq"))
+        .join(calls.select(*keys, "rank"), on=[*keys, "rank"], how="anti")
+        .group_by(keys)
+        .agg(counted=pl.col("rank"), caught=pl.col("rank").filter(pl.col("last_completed") < pl.col("seq")))
+    )
+    table = (
+        inside.join(entered, on=keys)
+        .join(absent, on=keys, how="left")
+        .join(counted, on=keys, how="left")
+        .sort("onset_ns", *keys, nulls_last=True)
+    )
     return [
         StuckRound(
             group=row["group"],
             seq=row["seq"],
             op=row["op"],
             pair=None,
-            inside=tuple(sorted(set(row["inside"]) - set(row["late"]))),
-            entered=tuple(sorted(row["entered"])),
+            inside=tuple(sorted({*row["inside"], *(row["caught"] or ())} - set(row["late"]))),
+            entered=tuple(sorted({*row["entered"], *(row["counted"] or ())})),
             missing=tuple(sorted({*(row["missing"] or ()), *row["late"]})),
             unsure=tuple(row["unsure"] or ()),
             onset_ns=row["onset_ns"],
@@ -247,19 +350,41 @@ def _pairs(case: Case) -> list[StuckRound]:
     blocked = case.blocked.filter(pl.col("p2p"))
     if blocked.is_empty():
         return []
+    sight = _Sight(case)
     named = blocked.filter(pl.col("peer").is_not_null())
-    return [*_directed(case, named), *_from_any(case, blocked.filter(pl.col("peer").is_null()))]
+    return [*_directed(case, named, sight), *_from_any(case, blocked.filter(pl.col("peer").is_null()), sight)]
 
 
-def _from_any(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
+class _Sight:
+    """Of whom can be told that a send or a receive was not made."""
+
+    def __init__(self, case: Case) -> None:
+        reach = case.frontier.filter(pl.col("lost"))
+        self._lost = set(reach.select("group", "rank").iter_rows())
+        ranks = case.trace.ranks
+        # Counters, which make up for calls that are lost elsewhere, do not tell one peer from another.
+        self._torn = set(ranks.filter(pl.col("data") == "truncated")["rank"].to_list())
+        cut = ranks.filter(pl.col("first_call").fill_null(1) > 1).select("rank")
+        kept = case.calls.lazy().join(cut.lazy(), on="rank", how="semi").group_by("rank").agg(pl.col("enter_ns").min())
+        self._since = dict(kept.collect().iter_rows())
+
+    def is_blind(self, group: int, rank: int, onset_ns: int | None) -> bool:
+        """Whether the rank may have made its part of what began then, and nothing of it is kept."""
+        since = self._since.get(rank)
+        is_young = since is not None and onset_ns is not None and since > onset_ns
+        return (group, rank) in self._lost or rank in self._torn or is_young
+
+
+def _from_any(case: Case, blocked: pl.DataFrame, sight: _Sight) -> list[StuckRound]:
     """The first receive of each rank that waits for whoever sends."""
     first = blocked.sort("enter_ns", "seq", nulls_last=True).group_by("group", "rank", maintain_order=True).first()
-    return [_receive(case, row) for row in first.iter_rows(named=True)]
+    return [_receive(case, row, sight) for row in first.iter_rows(named=True)]
 
 
-def _receive(case: Case, row: dict[str, Any]) -> StuckRound:
-    group, rank = row["group"], row["rank"]
+def _receive(case: Case, row: dict[str, Any], sight: _Sight) -> StuckRound:
+    group, rank, onset_ns = row["group"], row["rank"], row["enter_ns"]
     others = [other for other in case.member_ranks(group) if other != rank]
+    blind = {other for other in others if sight.is_blind(group, other, onset_ns)}
     return StuckRound(
         group=group,
         seq=row["seq"],
@@ -267,14 +392,14 @@ def _receive(case: Case, row: dict[str, Any]) -> StuckRound:
         pair=(None, rank),
         inside=(rank,),
         entered=(rank,),
-        missing=tuple(other for other in others if _sure(case, group, other)),
-        unsure=tuple(other for other in others if not _sure(case, group, other)),
-        onset_ns=row["enter_ns"],
+        missing=tuple(other for other in others if other not in blind),
+        unsure=tuple(other for other in others if other in blind),
+        onset_ns=onset_ns,
         site=row["site"],
     )
 
 
-def _directed(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
+def _directed(case: Case, blocked: pl.DataFrame, sight: _Sight) -> list[StuckRound]:
     """Pairs of which both sides are named."""
     keys = ["group", "src", "dst", "seq"]
     p2p = case.calls.filter(pl.col("p2p"))
@@ -292,18 +417,19 @@ def _directed(case: Case, blocked: pl.DataFrame) -> list[StuckRound]:
             op=pl.col("op").cast(pl.String).first(),
             onset_ns=pl.col("enter_ns").first(),
             site=pl.col("site").first(),
+            is_aligned=pl.col("is_aligned").all(),
         )
         .join(sides, on=keys)
         .sort("onset_ns", *keys, nulls_last=True)
     )
-    return [_pair(case, row, taken) for row in table.iter_rows(named=True)]
+    return [_pair(row, taken, sight) for row in table.iter_rows(named=True)]
 
 
-def _pair(case: Case, row: dict[str, Any], taken: set[tuple[Any, ...]]) -> StuckRound:
-    group, src, dst = row["group"], row["src"], row["dst"]
+def _pair(row: dict[str, Any], taken: set[tuple[Any, ...]], sight: _Sight) -> StuckRound:
+    group, src, dst, onset_ns = row["group"], row["src"], row["dst"], row["onset_ns"]
     entered = {*row["entered"], *((dst,) if row["op"] == "send" and (group, dst) in taken else ())}
     absent = tuple(rank for rank in (src, dst) if rank not in entered)
-    blind = {rank for rank in absent if not _sure(case, group, rank)}
+    blind = {rank for rank in absent if not row["is_aligned"] or sight.is_blind(group, rank, onset_ns)}
     return StuckRound(
         group=group,
         seq=row["seq"],
@@ -313,11 +439,6 @@ def _pair(case: Case, row: dict[str, Any], taken: set[tuple[Any, ...]]) -> Stuck
         entered=tuple(sorted(entered)),
         missing=tuple(rank for rank in absent if rank not in blind),
         unsure=tuple(sorted(blind)),
-        onset_ns=row["onset_ns"],
+        onset_ns=onset_ns,
         site=row["site"],
     )
-
-
-def _sure(case: Case, group: int, rank: int) -> bool:
-    row = case.frontier.filter(pl.col("group") == group, pl.col("rank") == rank)
-    return row.is_empty() or bool(row["sure"][0])

@@ -6,6 +6,7 @@ in `Run.unreadable`, `Run.truncated` and `Run.notes`.
 
 from __future__ import annotations
 
+import glob
 import json
 import pathlib
 import re
@@ -76,7 +77,9 @@ def is_run(path: pathlib.Path) -> bool:
     try:
         return "roundk_schema" in json.loads((path / rundir.RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
-        return any(path.glob("*/rank-*-*.jsonl")) or any(path.glob("*/launcher-*.jsonl"))
+        # Not pathlib's glob, which raises where a folder beside this one vanishes meanwhile.
+        patterns = ("*/rank-*-*.jsonl", "*/launcher-*.jsonl")
+        return any(any(glob.iglob(one, root_dir=path)) for one in patterns)  # noqa: PTH207
 
 
 def read_run(path: pathlib.Path) -> Run:

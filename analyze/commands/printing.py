@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 import click
 
+from roundk.analyze.output.safe import printable
 from roundk.tracer.errors import RoundkError
 
-
-def printable(text: str) -> str:
-    """The text with what a terminal would obey, or could not show, written out by its number."""
-    return "".join(char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text)
+__all__ = ["painted", "printable", "write"]
 
 
 def painted(render: Callable[[Callable[[str, str], str]], str]) -> str:

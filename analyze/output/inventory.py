@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze.output.text import MAX_WIDTH, MIN_WIDTH, clock
+from roundk.analyze.output.text import MAX_WIDTH, MIN_WIDTH
+from roundk.analyze.output.words import clock
 from roundk.analyze.phrases import duration, fold, group_text
 from roundk.analyze.sources.part import Part
 from roundk.analyze.trace import Trace

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from roundk.analyze.control import DESTROY
-from roundk.analyze.finding import Evidence
 from roundk.analyze.names import Status
-from roundk.analyze.phrases import NS_PER_S, duration, fold, group_text, ranks_text
+from roundk.analyze.output import words
+from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Report, Verdict
 
 MIN_WIDTH: Final = 60
 MAX_WIDTH: Final = 120
-MAX_EVIDENCE: Final = 8
+
+MAX_EVIDENCE: Final = 5
+MAX_EVIDENCE_ALSO: Final = 2
+"""Pieces of evidence of the first verdict and of further ones: the sentence has to stay on the screen."""
+
+MAX_LISTED: Final = 5
+_MOST_ROOTS: Final = 3
+_MOST_BEHIND: Final = 2
+
+_UNBROKEN: Final = "\N{NO-BREAK SPACE}"
 
 Paint = Callable[[str, str], str]
 """Colours a text: (text, name of the colour)."""
@@ -36,123 +43,107 @@ def plain(text: str, colour: str) -> str:
     return text
 
 
-def render(report: Report, *, width: int = 80, paint: Paint = plain) -> str:
+def render(report: Report, pictures: Sequence[Picture] = (), *, width: int = 80, paint: Paint = plain) -> str:
     """The report as text.
 
     Args:
         report: What to say.
+        pictures: Who waits for whom, of each verdict; none: that is left out.
         width: Columns of the terminal.
         paint: How to colour a word.
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     lines: list[str] = []
     for number, verdict in enumerate(report.verdicts):
+        picture = pictures[number] if number < len(pictures) else Picture()
         if number:
-            lines += ["", paint("also".upper(), "yellow")]
-        lines += _verdict(verdict, report.status, width, paint, first=not number)
-    lines += ["", *_coverage(report, width)]
+            lines += ["", f"{paint('ALSO', 'yellow')}  {words.name(verdict)}"]
+        else:
+            state = report.status.value.upper()
+            lines.append(f"{paint(state, _COLOURS[report.status])}  {words.head(verdict, report.status)}".rstrip())
+        lines += _verdict(verdict, picture, width, first=not number)
+    lines += ["", *_end(report, width)]
     return "\n".join(lines)
 
 
-def _verdict(verdict: Verdict, status: Status, width: int, paint: Paint, *, first: bool) -> list[str]:
-    name = verdict.structure.value + (f" ({verdict.detail.value})" if verdict.detail else "")
-    state = status.value.upper()
-    head = paint(state, _COLOURS[status]) + (f"  {name}" if name != state else "") if first else name
-    lines = [head, "", *textwrap.wrap(verdict.summary, width)]
-    facts = _facts(verdict)
+def _verdict(verdict: Verdict, picture: Picture, width: int, *, first: bool) -> list[str]:
+    lines = ["", *textwrap.wrap(verdict.summary, width), *waits(picture, width)]
+    facts = words.facts(verdict)
+    held = words.waiting(verdict, picture)
+    if held and not picture.roots:
+        facts.append(("waiting", held))
     if facts:
         lines += ["", *(line for label, text in facts for line in _labelled(label, text, width))]
-    lines += _evidence(verdict, width)
-    for title, texts in (
-        ("Against it", verdict.contradictions),
-        ("Not checked", verdict.not_checked),
-        ("Next", verdict.next_steps),
-    ):
-        lines += _list(title, texts, width)
-    return lines
+    lines += _list("Next", verdict.next_steps, width)
+    lines += _evidence(verdict, width, MAX_EVIDENCE if first else MAX_EVIDENCE_ALSO)
+    lines += _list("Against it", verdict.contradictions, width)
+    return lines + (_list("Not checked", verdict.not_checked, width) if first else [])
 
 
-def _facts(verdict: Verdict) -> list[tuple[str, str]]:
-    facts: list[tuple[str, str]] = []
-    if verdict.cause is not None:
-        sure = "" if verdict.cause_confidence == "none" else f", {verdict.cause_confidence.value} confidence"
-        facts.append(("cause", verdict.cause.value + sure))
-    if verdict.culprit_ranks:
-        hosts = f" on {', '.join(verdict.culprit_hosts[:4])}" if verdict.culprit_hosts else ""
-        facts.append(
-            ("culprit", f"{ranks_text(verdict.culprit_ranks)}{hosts}, {verdict.structure_confidence.value} confidence")
-        )
-    elif verdict.culprit_hosts:
-        facts.append(
-            ("culprit", f"{', '.join(verdict.culprit_hosts[:4])}, {verdict.structure_confidence.value} confidence")
-        )
-    if verdict.group is not None and verdict.seq is not None:
-        group = group_text(verdict.group.name, verdict.group.desc, destroying=verdict.op == DESTROY)
-        facts.append(("where", f"{verdict.op or 'call'} #{verdict.seq} of {group} ({verdict.group.size} ranks)"))
-    if verdict.onset_ns is not None:
-        facts.append(("onset", clock(verdict.onset_ns)))
-    if verdict.waiting_ranks:
-        more = verdict.victims.ranks - len(verdict.waiting_ranks)
-        through = f"; {more} more through other groups" if more > 0 else ""
-        facts.append(("waiting", f"{ranks_text(verdict.waiting_ranks)}{through}"))
-    return facts
+def waits(picture: Picture, width: int) -> list[str]:
+    """Who waits for whom, a line or three per round."""
+    if not picture.roots:
+        return []
+    lines = ["", "Who waits for whom" + (", in a circle" if picture.is_circle else "")]
+    for wait in picture.roots[:_MOST_ROOTS]:
+        lines += _wait(wait, width)
+    if len(picture.roots) > _MOST_ROOTS:
+        lines.append(f"  and so in {len(picture.roots) - _MOST_ROOTS:,} more rounds")
+    if len(picture.behind) <= _MOST_BEHIND:
+        return lines + [line for wait in picture.behind for line in _wait(wait, width)]
+    return lines + _wrapped(words.further(picture), width, "  ", "      ")
+
+
+def _wait(wait: Wait, width: int) -> list[str]:
+    who, whom = words.inside(wait), f"-> {words.on(wait)}"
+    if len(who) + len(whom) + 4 <= width:
+        return [f"  {who}  {whom}"]
+    return [*_wrapped(who, width, "  ", "      "), *_wrapped(whom, width, "      ", "         ")]
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11)
+    return _wrapped(text, width, f"  {label:<9}", " " * 11)
 
 
-def _evidence(verdict: Verdict, width: int) -> list[str]:
-    if not verdict.evidence:
+def _evidence(verdict: Verdict, width: int, limit: int) -> list[str]:
+    found = words.pieces(verdict)
+    if not found:
         return []
-    lines = ["", "Evidence"]
-    shown = list(dict.fromkeys(verdict.evidence))
-    for piece in shown[:MAX_EVIDENCE]:
-        lines += textwrap.wrap(_piece(piece, verdict.onset_ns), width, initial_indent="  - ", subsequent_indent="    ")
-        if piece.source:
-            lines.append(f"      {piece.source}")
-    if len(shown) > MAX_EVIDENCE:
-        lines.append(f"  - and {len(shown) - MAX_EVIDENCE} more (--format json has all)")
+    timed = any(piece.offset for piece in found[:limit])
+    lines = ["", "Evidence" + (" [time after the onset]" if timed else "")]
+    for piece in found[:limit]:
+        parts = [
+            piece.what,
+            f"[{_whole(piece.offset)}]" if piece.offset else "",
+            f"({piece.source})" if piece.source else "",
+        ]
+        lines += _wrapped(" ".join(part for part in parts if part), width, "  - ", "    ")
+    if len(found) > limit:
+        lines.append(f"  - and {len(found) - limit} more (--format html or json has all)")
     return lines
 
 
-def _piece(piece: Evidence, onset_ns: int | None) -> str:
-    if piece.time_ns is None or onset_ns is None:
-        return piece.what
-    after = piece.time_ns - onset_ns
-    return f"{piece.what} [{'+' if after >= 0 else '-'}{duration(abs(after))}]"
-
-
 def _list(title: str, texts: Iterable[str], width: int) -> list[str]:
-    lines = [
-        line for text in texts for line in textwrap.wrap(text, width, initial_indent="  - ", subsequent_indent="    ")
-    ]
+    distinct = list(dict.fromkeys(texts))
+    lines = [line for text in distinct[:MAX_LISTED] for line in _wrapped(text, width, "  - ", "    ")]
+    if len(distinct) > MAX_LISTED:
+        lines.append(f"  - and {len(distinct) - MAX_LISTED} more (--format html or json has all)")
     return ["", title, *lines] if lines else []
 
 
-def _coverage(report: Report, width: int) -> list[str]:
-    have = report.coverage
-    parts = [f"Read: {_ranks_read(have.ranks_seen, have.world_size)}"]
-    for label, ranks in (
-        ("missing", have.ranks_missing),
-        ("without calls", have.ranks_empty),
-        ("cut short", have.truncated),
-    ):
-        if ranks:
-            parts.append(f"{label}: {fold(ranks)}")
-    if have.unreadable:
-        parts.append(f"unreadable: {', '.join(u.path for u in have.unreadable[:3])}")
-    return textwrap.wrap("; ".join(parts) + ".", width)
+def _end(report: Report, width: int) -> list[str]:
+    (_, read), *rest = words.coverage(report.coverage)
+    told = "; ".join([f"Read: {read}", *(f"{label}: {text}" for label, text in rest)])
+    lines = textwrap.wrap(f"{told}.", width, break_on_hyphens=False)
+    name = words.explained(report)
+    return [f"`roundk explain {name}` tells what that means.", *lines] if name else lines
 
 
-def _ranks_read(seen: int, size: int | None) -> str:
-    if size is not None:
-        return f"{seen} of {size} ranks"
-    read = "no rank's calls" if not seen else f"the calls of {seen} rank{'s' if seen != 1 else ''}"
-    return f"{read}; how many ranks there are is not told"
+def _whole(text: str) -> str:
+    """The text as one that is not broken."""
+    return text.replace(" ", _UNBROKEN)
 
 
-def clock(time_ns: int) -> str:
-    """A time of day: `2026-11-29 10:42:17.101 UTC`."""
-    when = dt.datetime.fromtimestamp(time_ns / NS_PER_S, tz=dt.UTC)
-    return f"{when:%Y-%m-%d %H:%M:%S}.{time_ns % NS_PER_S // 1_000_000:03d} UTC"
+def _wrapped(text: str, width: int, first: str, following: str) -> list[str]:
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=following, break_on_hyphens=False)
+    return [line.replace(_UNBROKEN, " ") for line in lines] or [first.rstrip()]

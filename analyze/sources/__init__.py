@@ -81,7 +81,7 @@ def _parts(found: Found, hints: Hints) -> list[Part]:
             continue
         for source in takers:
             by_source.setdefault(source, []).append(item)
-        if not takers and not item.head:
+        if not takers and not item.start:
             empty.append(item)
     dumps = by_source.get(flight_recorder, [])
     dumps += _named_alike(empty, dumps)
@@ -90,7 +90,7 @@ def _parts(found: Found, hints: Hints) -> list[Part]:
 
 def _takers(item: Input) -> list[ModuleType]:
     """The sources that an input is for: one, or none; text of a tool's may have a log's lines in between."""
-    if not item.head:
+    if not item.start:
         return [host] if host.recognises(item) else []
     first = next((source for source in SOURCES if source.recognises(item)), None)
     if first is None:

@@ -32,6 +32,8 @@ from roundk.tracer.errors import RunError
 
 HEAD: Final = 1 << 16
 """Bytes of an input that the sources are shown to recognise it by."""
+START: Final = 512
+"""Bytes that are enough to tell formats with a mark at their beginning; the header of a tar is as long."""
 STANDARD_INPUT: Final = "-"
 
 _CHUNK: Final = 1 << 20
@@ -69,6 +71,16 @@ class Input:
             OSError: it cannot be opened.
         """
         return self.path.open("rb") if self.decompress is None else self.decompress(self.path)
+
+    @functools.cached_property
+    def start(self) -> bytes:
+        """Its first plain bytes, `START` at most: of thousands of dumps more need not be kept.
+
+        Raises:
+            OSError, EOFError, zlib.error, lzma.LZMAError: it cannot be read or decompressed; see `DAMAGED`.
+        """
+        with self.open() as stream:
+            return stream.read(START)
 
     @functools.cached_property
     def head(self) -> bytes:
@@ -292,19 +304,20 @@ _COMPRESSIONS: Final[dict[bytes, Callable[[pathlib.Path], IO[bytes]]]] = {
 
 def _plain(item: Input) -> Input:
     """The same input, read through its decompression where it is compressed."""
-    magic = item.head[:6]
+    magic = item.start[:6]
     unpack = next((unpack for start, unpack in _COMPRESSIONS.items() if magic.startswith(start)), None)
     if unpack is None:
         return item
     unpacked = Input(item.name, item.path, unpack)
-    _ = unpacked.head
+    with unpacked.open() as stream:
+        stream.read(HEAD)  # damage shows here, where it is told as the file's
     return unpacked
 
 
 def _is_archive(item: Input) -> bool:
-    if item.head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+    if item.start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return item.decompress is None and zipfile.is_zipfile(item.path)
-    return item.head[257:262] == b"ustar"
+    return item.start[257:262] == b"ustar"
 
 
 def _tar_members(item: Input) -> Iterator[tuple[str, IO[bytes]]]:

@@ -62,6 +62,7 @@ def merge(parts: Sequence[Part], run: Trace | None, root: pathlib.Path, unreadab
         truncated=tuple(sorted({rank for part in ordered for rank in part.truncated})),
         # What a source has to say of calls that are not taken concerns nobody.
         notes=(*base.notes, *(n for part in parts if part is best or not part.calls.height for n in part.notes)),
+        members_told=best is None or best.members_told,
         sources={**base.sources, **{part.kind: len(part.read) for part in parts if part.read}},
     )
 

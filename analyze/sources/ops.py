@@ -88,7 +88,8 @@ def op_name(spelling: str) -> str:
     return plain if plain in words.OPS or plain == "coalesced" else plain or "unknown"
 
 
-_DTYPES: Final = {
+_DTYPES: Final[dict[str, tuple[str, int | None]]] = {
+    "undefined": ("", None),
     "float": ("float32", 4),
     "double": ("float64", 8),
     "half": ("float16", 2),
@@ -125,7 +126,10 @@ _DTYPES: Final = {
 
 
 def dtype(spelling: str) -> tuple[str, int | None]:
-    """An element type as torch prints it, and the bytes of an element; None where it is not known."""
+    """An element type as torch prints it, and the bytes of an element; None where it is not known.
+
+    '' where there is none: who is not the root of a gather or scatter has a tensor without a type in place of the list.
+    """
     plain = spelling.strip().lower().removeprefix("torch.").removeprefix("nccl").removeprefix("comm")
     if plain.startswith("float8_"):
         return plain, 1

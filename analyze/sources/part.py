@@ -22,6 +22,7 @@ class Part:
         read: Names of the inputs that something was read from.
         ignored: Names of inputs that were looked through without finding anything.
         ranks: Rows of the ranks that the source knows something of; others need none.
+        members_told: It tells who the members of all its groups are; else they are who has calls.
         world_size: Number of ranks, where the source tells.
         unreadable: Inputs, or what parts of them, that could not be read or were refused.
         truncated: Ranks with an input that is cut short.
@@ -43,6 +44,7 @@ class Part:
     channels: pl.DataFrame = field(default_factory=lambda: empty(schema.CHANNELS))
     counters: pl.DataFrame = field(default_factory=lambda: empty(schema.COUNTERS))
     benchmarks: pl.DataFrame = field(default_factory=lambda: empty(schema.BENCHMARKS))
+    members_told: bool = True
     world_size: int | None = None
     unreadable: tuple[Unreadable, ...] = ()
     truncated: tuple[int, ...] = ()

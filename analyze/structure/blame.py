@@ -15,6 +15,7 @@ from roundk.analyze.endings import Ending, How
 from roundk.analyze.names import Detail
 from roundk.analyze.phrases import NS_PER_MS, NS_PER_S
 from roundk.analyze.stacks import TIMER, last
+from roundk.analyze.told import told
 
 TEARDOWN_NS: Final = 300 * NS_PER_MS
 """Peers may see a connection close this long before the exception behind it reaches the top of the program, or before
@@ -64,6 +65,8 @@ def detail_of(case: Case, rank: int, waiting: Iterable[int]) -> Detail:
         return Detail.STOPPED
     if ended_first(case, ending, others):
         return Detail.EXITED_EARLY if ending.how is How.CLEAN else Detail.DEAD
+    if rank in case.counted:
+        return Detail.IDLE  # it wrote how far it was when a dump was asked for
     if ending.last_alive_ns is None:
         return Detail.SILENT
     end = _reference_ns(case, others)
@@ -107,7 +110,7 @@ def ended_first(case: Case, ending: Ending, others: Iterable[Ending]) -> bool:
         return True  # It has an end and not one sign of life: it ended before it recorded anything.
     gave_up = case.gave_up_ns
     if gave_up is None:
-        return _before_peers_ended(ending, peers)
+        return _before_peers_ended(ending, peers) or _first_told(case, ending, peers)
     if ending.how in (How.SIGNAL, How.VANISHED):
         slack = BEAT_NS if ending.from_outside or ending.how is How.VANISHED else UNASKED_NS
         return ending.at_ns <= gave_up + slack and not _frozen(ending, gave_up)
@@ -121,8 +124,13 @@ def may_be_echo(case: Case, ending: Ending) -> bool:
     if ending.how not in _ECHOES:
         # A launcher ends its ranks when one has failed; watchdogs and uncaught errors of a transport abort.
         return ending.from_outside or ending.signal == signal.SIGABRT
+    return ending.how is How.EXIT_CODE or speaks_of_peers(ending)
+
+
+def speaks_of_peers(ending: Ending) -> bool:
+    """It ended in an exception whose message is one that a call raises because of a peer."""
     said = (ending.exception_message or "").lower()
-    return ending.how is How.EXIT_CODE or any(words in said for words in _PEER_WORDS)
+    return any(words in said for words in _PEER_WORDS)
 
 
 def ended_unseen(case: Case) -> frozenset[int]:
@@ -134,6 +142,23 @@ def ended_unseen(case: Case) -> frozenset[int]:
         for rank, ending in known.items()
         if ending.how is not How.CLEAN
         and (_raised_sometime(ending) or _is_before(ending.at_ns, case.gave_up_ns))
+        and ended_first(case, ending, others)
+    )
+
+
+def ended_by_itself(case: Case) -> frozenset[int]:
+    """Ranks whose process is gone, not as an echo and not by a hand from outside, before anybody gave up.
+
+    Calls on a device may be open all the same: they were made before, and nobody waited in them.
+    """
+    others = list(case.endings.values())
+    return frozenset(
+        rank
+        for rank, ending in case.endings.items()
+        if ending.how not in (How.UNKNOWN, How.CLEAN)
+        and not ending.from_outside
+        and rank not in case.failed_ranks
+        and not speaks_of_peers(ending)
         and ended_first(case, ending, others)
     )
 
@@ -163,6 +188,20 @@ def _before_peers_ended(ending: Ending, peers: list[Ending]) -> bool:
         differs = bool(told) and ending.how is How.SIGNAL and all(end != (ending.how, ending.signal) for end in told)
         return differs or outlived >= OUTLIVED_NS
     return True
+
+
+def _first_told(case: Case, ending: Ending, peers: list[Ending]) -> bool:
+    """What a job left behind has no signs of life, but an end that none was told to come before."""
+    if not case.trace.is_post_mortem or ending.how is not How.SIGNAL or ending.at_ns is None:
+        return False
+    timeouts = [fact.time_ns for fact in told(case.trace, ("collective_timeout",))]
+    ends = [peer.seen_ns for peer in peers if peer.how is not How.UNKNOWN]
+    # A launcher kills those that do not heed its SIGTERM, so a signal counts only where nobody gave up before it.
+    return (
+        not ending.from_outside
+        and ending.signal != signal.SIGABRT
+        and all(at is not None and ending.at_ns <= at for at in (*timeouts, *ends))
+    )
 
 
 def _held_the_gil(case: Case, ending: Ending) -> bool:

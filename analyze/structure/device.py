@@ -12,13 +12,22 @@ import polars as pl
 
 from roundk.analyze import cause
 from roundk.analyze.case import Case
+from roundk.analyze.endings import How
 from roundk.analyze.finding import Evidence, Finding
 from roundk.analyze.names import Structure
-from roundk.analyze.phrases import capital, ranks_text, verb
+from roundk.analyze.phrases import NS_PER_S, capital, ranks_text, verb
 from roundk.analyze.waitfor import WaitFor
+from roundk.tracer import words
 
 ON_HOSTS: Final = ("gloo", "mpi", "ucc")
 """Backends without a device of their own: there a lag is a rank that has not got out yet."""
+
+MANY: Final = 2
+MANY_SHARE: Final = 0.05
+"""A device fault is one of a rank or two; more than these and this share of the ranks are no single fault."""
+
+LEAST_NS: Final = NS_PER_S
+"""Time after a peer's completion from which on a lag is no tick of a watchdog."""
 
 _GROUPS: Final = 2
 """Groups that must show the lag: in one alone it may be a tick of a watchdog."""
@@ -26,9 +35,19 @@ _GROUPS: Final = 2
 
 def stuck(case: Case, graph: WaitFor) -> list[Finding]:
     """Ranks whose completions stop short of what peers completed in the same groups, as one finding."""
-    behind = lags(case)
-    sure = behind.group_by("rank").len().filter(pl.col("len") >= _GROUPS)
-    culprits = tuple(sorted(sure["rank"].to_list()))
+    gone = [e.rank for e in case.endings.values() if e.stopped_ns is not None or e.how is not How.UNKNOWN]
+    # Of a process that is stopped or gone nobody saw the ends any more.
+    behind = lags(case).filter(~pl.col("rank").is_in(gone) | pl.lit(case.trace.is_post_mortem))
+    several = behind.group_by("rank").len().filter(pl.col("len") >= _GROUPS)["rank"].to_list()
+    # One group is enough where time shows that it is no tick of a watchdog, and all others got through: of a link that
+    # broke, several suffer.
+    # Where the way of the data is known, that is asked instead.
+    has_way = "proxy_op" in case.trace.facts["kind"] or not case.trace.channels.is_empty()
+    few = behind.filter(pl.col("members") == 1, pl.col("size") > 2, pl.lit(not has_way))
+    lasting = [
+        row["rank"] for row in few.iter_rows(named=True) if _is_lasting(case, row["group"], row["completed"] + 1)
+    ]
+    culprits = tuple(sorted({*several} or {*lasting}))
     if not culprits:
         return []
     behind = behind.filter(pl.col("rank").is_in(culprits))
@@ -45,7 +64,7 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
         Finding(
             structure=Structure.DEVICE_STUCK,
             summary=f"{capital(ranks_text(culprits))} entered {where} and did not complete it, and peers did: {short} "
-            f"short of theirs in {behind['group'].n_unique()} groups, so a device, stream or driver is stuck there.",
+            f"short of theirs in {_groups(behind)}, so a device, stream or driver is stuck there.",
             culprits=culprits,
             group=lead["group"],
             seq=seq,
@@ -55,6 +74,7 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
             victim_ranks=waiting,
             victim_groups=tuple(sorted({*groups, *behind["group"].to_list()})),
             reason=cause.UNDETERMINED,
+            doubts=_doubts(case, behind, lead["group"], seq),
             evidence=_evidence(case, behind, culprits),
             next_steps=(
                 f"look at the GPUs of {ranks_text(culprits)}: Xid lines in the kernel log, nvidia-smi -q",
@@ -64,8 +84,36 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
     ]
 
 
+def _groups(behind: pl.DataFrame) -> str:
+    count = behind["group"].n_unique()
+    return f"{count} groups" if count > 1 else "that group"
+
+
+def _is_lasting(case: Case, group: int, seq: int) -> bool:
+    """Peers completed a call long before whoever did not gave up, or before the job was last heard of."""
+    calls = case.round_calls(group, seq)
+    done = calls.filter(pl.col("outcome") == "completed")["end_ns"].max()
+    if not isinstance(done, int):
+        return False
+    failed = calls.filter(pl.col("outcome") == "failed")["end_ns"].min()
+    until = failed if isinstance(failed, int) else case.gave_up_ns or case.last_alive_ns
+    return until - done >= LEAST_NS
+
+
+def _doubts(case: Case, behind: pl.DataFrame, group: int, seq: int) -> tuple[str, ...]:
+    doubts: list[str] = []
+    if behind["group"].n_unique() < _GROUPS:
+        doubts.append("it shows in one group only: a broken link of a ring can leave the same picture")
+    # In a job that goes on, a rank whose dump was written a moment before its peers' is behind them too.
+    if case.gave_up_ns is None and not _is_lasting(case, group, seq):
+        doubts.append(
+            "nobody had given up, and nothing tells for how long it was behind: a job that goes on may look so"
+        )
+    return tuple(doubts)
+
+
 def lags(case: Case) -> pl.DataFrame:
-    """Where a member completed less than a peer of its group.
+    """Where a member entered what a peer of its group completed, and completed less.
 
     Returns:
         One row per (group, rank) that is behind.
@@ -75,23 +123,26 @@ def lags(case: Case) -> pl.DataFrame:
             completed, furthest (int64): Numbers of the last collective completed by it, and by any member.
             size (uint32): Members that tell.
             members (uint32): Members that are behind.
-            source (str): Input that says so.
     """
     on_device = [g.key for g in case.groups.values() if g.backend and not g.backend.startswith(ON_HOSTS)]
-    told = case.trace.progress.filter(
-        pl.col("counts") == "collectives", pl.col("op").is_null(), pl.col("group").is_in(on_device)
+    # The root of a broadcast, or who only gives to a reduce, is through before its peers.
+    ahead = (
+        case.calls.lazy()
+        .filter(~pl.col("p2p"), pl.col("op").cast(pl.String).is_in(sorted(words.ROOTED)))
+        .select("group", "rank", last_completed="seq", is_rooted=pl.lit(value=True))
     )
-    latest = (
-        told.sort("completed", nulls_last=False, maintain_order=True)
-        .group_by("group", "rank", maintain_order=True)
-        .last()
-        .with_columns(completed=pl.col("completed").fill_null(0))
+    told = (
+        case.frontier.lazy()
+        .filter(pl.col("group").is_in(on_device), pl.col("told") | (pl.col("last_entered") > 0), "ends_known")
+        .join(ahead, on=["group", "rank", "last_completed"], how="left")
+        .with_columns(reached=pl.col("last_completed") - pl.col("is_rooted").fill_null(value=False).cast(pl.Int64))
+        .collect()
     )
     return (
-        latest.with_columns(furthest=pl.col("completed").max().over("group"), size=pl.len().over("group"))
-        .filter(pl.col("completed") < pl.col("furthest"))
+        told.with_columns(furthest=pl.col("reached").max().over("group"), size=pl.len().over("group"))
+        .filter(pl.col("last_completed") < pl.col("furthest"), pl.col("last_entered") >= pl.col("furthest"))
         .with_columns(members=pl.len().over("group"))
-        .select("group", "rank", "completed", "furthest", "size", "members", "source")
+        .select("group", "rank", "furthest", "size", "members", completed="last_completed")
         .sort("group", "rank")
     )
 
@@ -102,5 +153,5 @@ def _evidence(case: Case, behind: pl.DataFrame, culprits: tuple[int, ...]) -> tu
         for row in behind.filter(pl.col("rank") == rank).head(2).iter_rows(named=True):
             group = case.groups[row["group"]].text
             what = f"rank {rank} completed #{row['completed']} of {group}, a peer #{row['furthest']}"
-            found.append(Evidence(what, row["source"], rank))
+            found.append(Evidence(what, case.source(rank), rank))
     return tuple(found)

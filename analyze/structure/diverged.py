@@ -17,8 +17,8 @@ from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
 from roundk.analyze.structure.lanes import Lane, lanes
 from roundk.analyze.structure.place import has_left
-from roundk.analyze.structure.shift import MAX_SHIFT, Shift, continued, find_shifts
-from roundk.analyze.structure.signature import describe
+from roundk.analyze.structure.shift import MAX_SHIFT, Shift, continued, find_shifts, realigns
+from roundk.analyze.structure.sides import describe
 from roundk.analyze.waitfor import StuckRound, WaitFor
 
 PLAIN_SHIFT: Final = 3
@@ -36,6 +36,7 @@ class Reading:
         by: Calls skipped (> 0) or added (< 0); 0: how many cannot be seen.
         explained: Differing calls that this reading saves.
         majority: Most of their peers made one and the same other call there.
+        aligned: Calls after that one match those of their peers; else the places in the code alone tell.
     """
 
     structure: Structure
@@ -45,6 +46,7 @@ class Reading:
     by: int
     explained: int
     majority: bool
+    aligned: bool = True
 
 
 def diverged(case: Case, graph: WaitFor) -> list[Finding]:
@@ -69,7 +71,7 @@ def diverged(case: Case, graph: WaitFor) -> list[Finding]:
             known = alike.get(key)
             alike[key] = reading if known is None else replace(known, ranks=(*known.ranks, *reading.ranks))
         found.extend(_finding(case, reading, hangs) for reading in alike.values())
-    return sorted(found, key=lambda f: f.onset_ns or 0)
+    return sorted(found, key=lambda f: (f.onset_ns is None, f.onset_ns or 0))
 
 
 def _read(case: Case, graph: WaitFor, group: int, lane: Lane, hangs: StuckRound | None) -> Reading | None:
@@ -83,19 +85,36 @@ def _read(case: Case, graph: WaitFor, group: int, lane: Lane, hangs: StuckRound 
     hung = hangs is not None and any(r != lane.rank for r in hangs.inside) and hangs.seq >= lane.first + reach - 1
     longer = peers + (continued(peers, MAX_SHIFT) if hung and peers else [])
     shifts = find_shifts(lane.own, longer, reached=len(peers))
-    if not shifts:
+    aligned = [shift for shift in shifts if shift.explained or realigns(lane.own, peers, shift)]
+    # A call instead of another in the last round that anybody came to: only where both were made tells more than that.
+    candidates = aligned or (shifts if _from_elsewhere(case, group, replace(lane, peers=peers)) else [])
+    if not candidates:
         return _read_by_place(case, group, replace(lane, peers=peers))
-    shift = _chosen(case, graph, group, lane, shifts)
+    shift = _chosen(case, graph, group, lane, candidates)
     if not lane.majority and shift.explained < PLAIN_SHIFT:
         return None  # two sides that differ in a call or two: nobody can say which of them is shifted
     structure = Structure.SKIPPED_CALL if shift.by > 0 else Structure.EXTRA_CALL
-    return Reading(structure, (lane.rank,), group, lane.first + shift.at, shift.by, shift.explained, lane.majority)
+    seq = lane.first + shift.at
+    return Reading(structure, (lane.rank,), group, seq, shift.by, shift.explained, lane.majority, bool(aligned))
+
+
+def _from_elsewhere(case: Case, group: int, lane: Lane) -> bool:
+    """Where the rank first differs its call comes from another place in the code than that of its peers."""
+    at = lane.differs_at()
+    if at is None:
+        return False
+    seq = lane.first + at
+    mine, theirs = case.call(group, seq, lane.rank), _reference_call(case, group, seq, lane.rank)
+    return mine is not None and theirs is not None and _places_differ(mine, theirs)
+
+
+def _places_differ(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    return mine["site"] is not None and theirs["site"] is not None and mine["site"] != theirs["site"]
 
 
 def _skipped_new(case: Case, group: int, lane: Lane) -> Reading | None:
     """A rank that goes on as usual where most of its peers make a call that nobody has made before: it skipped that."""
-    both = zip(lane.own, lane.peers, strict=False)
-    at = next((i for i, (own, peer) in enumerate(both) if own != peer), None)
+    at = lane.differs_at()
     if at is None or not lane.majority:
         return None
     new = lane.peers[at]
@@ -103,9 +122,11 @@ def _skipped_new(case: Case, group: int, lane: Lane) -> Reading | None:
         return None
     seq = lane.first + at
     mine, theirs = case.call(group, seq, lane.rank), _reference_call(case, group, seq, lane.rank)
-    if mine is None or theirs is None or has_left(case, theirs["site"], mine["site"]):
+    if mine is None or theirs is None or not _places_differ(mine, theirs):
+        return None  # the same place, or an unknown one: merely another call
+    if has_left(case, theirs["site"], mine["site"]):
         return None
-    return Reading(Structure.SKIPPED_CALL, (lane.rank,), group, seq, 1, 0, lane.majority)
+    return Reading(Structure.SKIPPED_CALL, (lane.rank,), group, seq, 1, 0, lane.majority, aligned=False)
 
 
 def _chosen(case: Case, graph: WaitFor, group: int, lane: Lane, shifts: list[Shift]) -> Shift:
@@ -195,6 +216,8 @@ def _doubts(reading: Reading) -> tuple[str, ...]:
         doubts.append("no side has a majority: one side skipped the call or the other made it in addition")
     if not reading.by:
         doubts.append("the calls look alike: which one was skipped or added cannot be seen, only where it first shows")
+    elif not reading.aligned:
+        doubts.append("no later call shows the shift, only the places in the code that the calls come from")
     elif reading.explained < PLAIN_SHIFT:
         doubts.append("only few calls after the difference show the shift")
     return tuple(doubts)

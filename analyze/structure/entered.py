@@ -10,9 +10,9 @@ from roundk.analyze.control import INIT
 from roundk.analyze.endings import How
 from roundk.analyze.finding import Finding
 from roundk.analyze.names import Detail, Structure
-from roundk.analyze.phrases import capital, duration, ranks_text, verb
-from roundk.analyze.structure import blame, seen
-from roundk.analyze.structure.missing import waiting_evidence
+from roundk.analyze.phrases import capital, ranks_text, verb
+from roundk.analyze.structure import blame, localise, seen
+from roundk.analyze.structure.missing import open_doubts, waiting_evidence, waits
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_calls, stuck_text
 
 
@@ -23,20 +23,19 @@ def entered(case: Case, graph: WaitFor) -> list[Finding]:
             continue
         finding = _finding(case, graph, stuck)
         if finding is not None:
-            return [finding]
+            return [localise.shared(case, localise.located(case, finding, stuck), graph.full_rounds)]
     return []
 
 
 def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
     calls = stuck_calls(case, stuck)
     culprits, detail = gone_inside(case, stuck)
-    open_ns = _open_ns(case, stuck, calls)
-    # Where a whole job is ended at once, some round is always under way.
-    floor_ns = START_FLOOR_NS if stuck.group in case.control_groups else LATE_FLOOR_NS
-    may_be_chance = not (culprits or case.alive or case.trace.is_post_mortem) and case.gave_up_ns is None
-    if may_be_chance and open_ns is not None and open_ns < floor_ns:
+    open_for = seen_open(case, stuck)
+    if not culprits and may_be_chance(case, stuck):
         return None
     completed = calls.filter(pl.col("outcome") == "completed").height
+    if stuck.pair is None:
+        completed += len(set(stuck.entered) - set(stuck.inside) - set(calls["rank"].to_list()))
     confirmed, against = seen.waiting(case, stuck)
     waiting = tuple(r for r in stuck.inside if r not in culprits)
     reason = cause.reason(case, culprits[0], detail) if culprits and detail is not None else cause.UNDETERMINED
@@ -54,29 +53,25 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
         victim_ranks=tuple(sorted({*victims, *waiting})),
         victim_groups=tuple(sorted({stuck.group, *groups})),
         reason=reason,
-        doubts=() if culprits else _doubts(case, open_ns),
+        doubts=() if culprits else open_doubts(case, open_for),
         evidence=(*reason.evidence, *waiting_evidence(case, stuck), *confirmed),
         contradictions=against,
         next_steps=() if culprits else ("look at the links and devices of the members: all of them did come",),
     )
 
 
-def _open_ns(case: Case, stuck: StuckRound, calls: pl.DataFrame) -> int | None:
-    """How long everybody was seen inside; None: somebody's time is not recorded."""
-    enters = [stuck.onset_ns] if calls.is_empty() else calls["enter_ns"].to_list()
-    known = [enter for enter in enters if enter is not None]
-    if len(known) < len(enters):
-        return None
-    alive = [case.endings[r].last_alive_ns or 0 for r in stuck.inside if r in case.endings]
-    return max((case.gave_up_ns or max(alive, default=0)) - max(known), 0)
+def may_be_chance(case: Case, stuck: StuckRound) -> bool:
+    """Where a whole job is ended at once, some round is always under way."""
+    if case.alive or case.trace.is_post_mortem or case.gave_up_ns is not None:
+        return False
+    open_for = seen_open(case, stuck)
+    return bool(open_for) and open_for[0] < (START_FLOOR_NS if stuck.group in case.control_groups else LATE_FLOOR_NS)
 
 
-def _doubts(case: Case, open_ns: int | None) -> tuple[str, ...]:
-    if case.gave_up_ns is not None:
-        return ()
-    if open_ns is None:
-        return ("not every member's time is recorded: how long the round was open is not told",)
-    return () if open_ns >= case.stall_ns else (f"seen open for {duration(open_ns)} only",)
+def seen_open(case: Case, stuck: StuckRound) -> list[int]:
+    """How long everybody was seen inside, as one number; empty: somebody's time is not recorded."""
+    spans = waits(case, stuck)
+    return [min(spans)] if len(spans) == len(stuck.inside) and spans else []
 
 
 def structure_of(stuck: StuckRound, completed: int) -> Structure:

@@ -9,6 +9,7 @@ import polars as pl
 
 from roundk.analyze.calls import SIGNATURE
 from roundk.analyze.case import Case
+from roundk.analyze.structure.sides import unseen
 
 MAX_RANKS: Final = 64
 """Ranks whose sequences are laid beside the reference; more than these differ only where code paths differ by rank."""
@@ -30,6 +31,11 @@ class Lane:
     own: list[int]
     peers: list[int]
     majority: bool
+
+    def differs_at(self) -> int | None:
+        """Index of the first call that is not that of its peers; None: there is none as far as both go."""
+        both = zip(self.own, self.peers, strict=False)
+        return next((at for at, (own, peer) in enumerate(both) if own != peer), None)
 
     def tail(self) -> int | None:
         """Index from which on every call of the rank differs; None: its last one is like its peers'."""
@@ -64,6 +70,7 @@ def lanes(case: Case, group: int) -> list[Lane]:
         first = int(own["seq"][0])
         peers = reference.filter(pl.col("seq") >= first)
         at = reference.filter(pl.col("seq") == since).row(0, named=True)
-        most = 2 * at["most"] > at["all"]
+        there = calls.filter(pl.col("seq") == since)["rank"].to_list()
+        most = 2 * at["most"] > at["all"] + unseen(case, group, there)
         found.append(Lane(rank, first, own["call"].to_list(), peers["peers"].to_list(), most))
     return found

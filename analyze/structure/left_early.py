@@ -16,7 +16,7 @@ from roundk.analyze.endings import How
 from roundk.analyze.finding import Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
-from roundk.analyze.structure.signature import describe
+from roundk.analyze.structure.sides import describe
 
 
 def left_early(case: Case, finding: Finding) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -14,11 +14,14 @@ from roundk.analyze.endings import How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import NS_PER_MS, capital, duration, ranks_text, verb
-from roundk.analyze.structure import blame, seen
-from roundk.analyze.waitfor import StuckRound, WaitFor
+from roundk.analyze.streams import Key
+from roundk.analyze.structure import blame, seen, usual
+from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_calls
+from roundk.tracer import words
 
 _WENT_FIRST: Final = frozenset({Detail.DEAD, Detail.STOPPED})
 _LIVING: Final = frozenset({Detail.IDLE, Detail.BUSY})
+_UNEXPLAINED: Final = frozenset({Detail.IDLE, Detail.SILENT})
 
 
 @dataclass(frozen=True)
@@ -36,31 +39,49 @@ class Suspect:
 
 def missing(case: Case, graph: WaitFor) -> list[Finding]:
     """Ranks at the root of the waiting, those with the same structure and cause together, by onset."""
-    suspects = _guilty(case, [_suspect(case, graph, rank) for rank in graph.absent])
+    waited: dict[Key, int] = {}  # that of a round, once for all the ranks that it lacks
+    suspects = _guilty(case, [_suspect(case, graph, rank, waited) for rank in graph.absent])
     together: dict[tuple[Detail, Cause], list[Suspect]] = {}
     for suspect in suspects:
         together.setdefault((suspect.detail, suspect.reason.cause), []).append(suspect)
-    findings = [_finding(case, graph, members) for members in together.values()]
+    findings = [_of_few(case, _finding(case, graph, members)) for members in together.values()]
     return sorted(findings, key=lambda f: (f.detail not in _WENT_FIRST, f.onset_ns is None, f.onset_ns or 0))
 
 
-def _suspect(case: Case, graph: WaitFor, rank: int) -> Suspect:
+def _suspect(case: Case, graph: WaitFor, rank: int, waited: dict[Key, int]) -> Suspect:
     rounds = graph.lacking([rank])
     # A round that also lacks victims began to wait by chance before or after the one that made them victims.
     roots = set(graph.absent)
-    first = min(rounds, key=lambda r: (not roots.issuperset(r.missing), *r.order))
+    # Of those that lack it alone it would have come to one first; others began to wait earlier for being faster.
+    soon = usual.distances(case, rank, rounds) if len(rounds) > 1 else {}
+    first = min(rounds, key=lambda r: (not roots.issuperset(r.missing), soon.get(r.key, 0), *r.order))
     waiting = tuple(sorted({r for stuck in rounds for r in stuck.inside}))
     detail, reason = _state(case, rank, first, waiting)
-    alive = [case.endings[r].last_alive_ns or 0 for r in waiting if r in case.endings]
-    until = case.gave_up_ns or max(alive, default=0) or case.last_alive_ns
+    if first.key not in waited:
+        waited[first.key] = max(waits(case, first), default=0)
     return Suspect(
         rank=rank,
         detail=detail,
         reason=reason,
         round=first,
         waiting=waiting,
-        absent_ns=None if first.onset_ns is None else max(until - first.onset_ns, 0),
+        absent_ns=None if first.onset_ns is None else waited[first.key],
     )
+
+
+def waits(case: Case, stuck: StuckRound) -> list[int]:
+    """How long each of those inside waited, by its own clock, as those of hosts may differ; of ranks with times."""
+    calls = stuck_calls(case, stuck).filter(pl.col("rank").is_in(list(stuck.inside)), pl.col("enter_ns").is_not_null())
+    spans: list[int] = []
+    for row in calls.iter_rows(named=True):
+        ending = case.endings.get(row["rank"])
+        alive = None if ending is None else ending.last_alive_ns
+        # Whoever of a run that goes on shows no sign of life of its own waits as long as the others do.
+        own = alive if alive is not None or case.trace.is_post_mortem else case.last_alive_ns
+        until = row["end_ns"] or min((t for t in (own, case.gave_up_ns) if t is not None), default=None)
+        if until is not None:
+            spans.append(max(until - row["enter_ns"], 0))
+    return spans
 
 
 def _state(case: Case, rank: int, stuck: StuckRound, waiting: tuple[int, ...]) -> tuple[Detail, Reason]:
@@ -152,6 +173,36 @@ def _finding(case: Case, graph: WaitFor, suspects: list[Suspect]) -> Finding:
     )
 
 
+def _of_few(case: Case, finding: Finding) -> Finding:
+    """A round to which only the smaller part of a group came: those may as well have made a call too many."""
+    if finding.group is None or finding.seq is None or finding.detail not in (*_UNEXPLAINED, Detail.EXITED_EARLY):
+        return finding
+    if finding.op in (INIT, DESTROY, *words.P2P):
+        return finding
+    members = set(case.member_ranks(finding.group))
+    absent = sorted(members.intersection(finding.culprits))
+    came = sorted(members.intersection(finding.waiting))
+    if len(members) == 2:
+        doubt = "in a group of two it may as well be the other that made a call too many"
+        return replace(finding, doubts=(*finding.doubts, doubt))
+    if 2 * len(absent) <= len(members) or finding.detail is Detail.EXITED_EARLY:
+        return finding
+    call = case.call(finding.group, finding.seq, came[0]) if came else None
+    where = case.round_text(finding.group, finding.seq, finding.op or "call", None if call is None else call["site"])
+    return replace(
+        finding,
+        summary=f"Only {ranks_text(came)} entered {where}; {ranks_text(absent)}, most of the group, did not: "
+        f"either {ranks_text(came)} made a call too many, or the others are held up outside of calls.",
+        culprits=(),
+        sides=tuple(sorted({*came, *absent})),
+        doubts=(*finding.doubts, "which side is off cannot be told from who came: fewer than half of the group did"),
+        next_steps=(
+            f"compare the code at that line on {ranks_text(came)} with what the others do: `if rank == 0`, uneven data",
+            *finding.next_steps,
+        ),
+    )
+
+
 def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
     stuck = lead.round
     where = case.round_text(stuck.group, stuck.seq, stuck.op, stuck.site)
@@ -195,12 +246,32 @@ def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ..
         doubts.append(f"the recording of {ranks_text(sorted(blind))} is missing or incomplete: only the end is told")
     if lead.detail is Detail.SILENT:
         doubts.append(f"nothing tells what {ranks_text(sorted(culprits))} did")
-    proven = case.gave_up_ns is not None or lead.detail in (*_WENT_FIRST, Detail.EXITED_EARLY)
-    if not proven and lead.absent_ns is None:
-        doubts.append("no times are recorded: how long the round was open is not told")
-    elif not proven and lead.absent_ns is not None and lead.absent_ns < case.stall_ns:
-        doubts.append(f"the round was seen open for only {duration(lead.absent_ns)}")
+    unseen = sorted(culprits & case.unrecorded_calls)
+    if unseen and lead.detail in _UNEXPLAINED:
+        who = f"{ranks_text(unseen)} may wait in {verb(unseen, 'one', 'some')}"
+        doubts.append(f"sends and receives are not in gloo's dumps, and this job makes some: {who}")
+    if lead.detail not in (*_WENT_FIRST, Detail.EXITED_EARLY):
+        doubts.extend(open_doubts(case, [] if lead.absent_ns is None else [lead.absent_ns]))
     return tuple(doubts)
+
+
+def open_doubts(case: Case, spans: list[int]) -> tuple[str, ...]:
+    """What is to be said against a round's being stuck, as far as time goes: nothing where somebody gave up.
+
+    Args:
+        case: The case.
+        spans: How long it was seen open, by each of those who tell.
+    """
+    if case.gave_up_ns is not None:
+        return ()
+    if not spans:
+        return ("no times are recorded: how long the round was open is not told",)
+    longest = max(spans)
+    if longest >= case.stall_ns:
+        return ()
+    if case.trace.is_post_mortem and longest < NS_PER_MS:
+        return ("what is there ends where the waiting begins: how long the round was open is not told",)
+    return (f"the round was seen open for only {duration(longest)}",)
 
 
 def _unseen(case: Case, group: int) -> list[int]:
@@ -210,6 +281,8 @@ def _unseen(case: Case, group: int) -> list[int]:
 
 def _no_data(case: Case, rank: int) -> bool:
     ending = case.endings.get(rank)
+    if rank in case.counted:
+        return False
     return ending is None or ending.data in ("missing", "empty")
 
 
@@ -249,7 +322,7 @@ def _life(case: Case, suspect: Suspect) -> list[Evidence]:
         after = ending.last_alive_ns - suspect.round.onset_ns
         when = f"{duration(after)} after" if after >= 0 else f"{duration(-after)} before"
         what = f"last sign of life of rank {suspect.rank}: {when} the first member began to wait"
-        found.append(Evidence(what, ending.source, suspect.rank, ending.last_alive_ns))
+        found.append(Evidence(what, ending.source, suspect.rank))
     if ending.how not in (How.UNKNOWN, How.CLEAN):
         late = f"rank {suspect.rank} {ending.text}, but only after the others had waited"
         found.append(Evidence(late, ending.source, suspect.rank, ending.seen_ns or ending.at_ns))
@@ -260,7 +333,7 @@ def waiting_evidence(case: Case, stuck: StuckRound) -> list[Evidence]:
     """Who entered the round, and how the first of them to give up did."""
     found: list[Evidence] = []
     first = stuck.inside[0] if stuck.pair is not None else _first_inside(case, stuck)
-    order = "" if stuck.onset_ns is None else f", rank {first} first"
+    order = "" if stuck.onset_ns is None or len(stuck.entered) == 1 else f", rank {first} first"
     what = f"{ranks_text(stuck.entered)} entered {stuck.op} #{stuck.seq}{order}"
     found.append(Evidence(what, case.source(first), first, stuck.onset_ns))
     failed = case.blocked.filter(pl.col("outcome") == "failed", pl.col("end_ns").is_not_null())
@@ -273,7 +346,7 @@ def waiting_evidence(case: Case, stuck: StuckRound) -> list[Evidence]:
 
 def _first_inside(case: Case, stuck: StuckRound) -> int:
     first = case.round_calls(stuck.group, stuck.seq).sort("enter_ns", "rank", nulls_last=True)["rank"]
-    return int(first[0])
+    return stuck.inside[0] if first.is_empty() else int(first[0])
 
 
 def _next_steps(lead: Suspect) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ def at_rest(case: Case) -> Finding:
     """No call is open or failed for good."""
     if case.in_order:
         return healthy(case)
+    if _left_whole(case):
+        return _unseen_p2p(case) if case.unrecorded_calls else _nothing_open(case)
     if case.alive and not any(e.how not in (How.UNKNOWN, How.CLEAN) for e in case.endings.values()):
         return in_progress(case)
     return unexplained(case)
@@ -65,6 +67,38 @@ def healthy(case: Case) -> Finding:
         structure=Structure.HEALTHY,
         summary=f"Nothing is wrong: {_rounds_text(case)}, and the job ended in order.",
         contradictions=tuple(against),
+    )
+
+
+def _left_whole(case: Case) -> bool:
+    """What the job left behind is there of every rank, and nothing of it failed or waits."""
+    if not case.trace.is_post_mortem or any(e.how not in (How.UNKNOWN, How.CLEAN) for e in case.endings.values()):
+        return False
+    there = all(e.data == "present" or e.rank in case.counted for e in case.endings.values())
+    return there and not case.is_hung and not case.ordinary_rounds.is_empty()
+
+
+def _nothing_open(case: Case) -> Finding:
+    return Finding(
+        structure=Structure.HEALTHY,
+        summary=f"Nothing is wrong in what the job left behind: {_rounds_text(case)}, and no call of any rank is open.",
+        not_checked=("What came after these files were written is not known.",),
+        next_steps=("if the job hangs all the same, take the dumps again while it does",),
+    )
+
+
+def _unseen_p2p(case: Case) -> Finding:
+    ranks = sorted(case.unrecorded_calls)
+    return Finding(
+        structure=Structure.INSUFFICIENT_EVIDENCE,
+        summary=f"No recorded call is open ({_rounds_text(case)}), and {ranks_text(ranks)} made sends or receives too, "
+        "which gloo's Flight Recorder counts and does not record: whether the job hangs in one cannot be told.",
+        reason=cause.UNDETERMINED,
+        evidence=tuple(last_call(case, rank) for rank in ranks[:4]),
+        next_steps=(
+            "run it under `roundk run --`, which records sends and receives",
+            "while it hangs: py-spy dump --pid on each rank",
+        ),
     )
 
 

@@ -92,23 +92,60 @@ def find_shifts(calls: Sequence[int], reference: Sequence[int], *, reached: int)
     return sorted((s for s in found if s is not None), key=lambda s: (-s.explained, abs(s.by), s.by < 0))
 
 
+def realigns(calls: Sequence[int], reference: Sequence[int], shift: Shift) -> bool:
+    """Whether a call behind the shift matches one that the peers made, and would not match without it.
+
+    Args:
+        calls: The rank's calls.
+        reference: Its peers' calls, only those that they made.
+        shift: One of `find_shifts`.
+    """
+    first = shift.at if shift.by > 0 else shift.at - shift.by
+    return any(
+        calls[at] == reference[at + shift.by] and (at >= len(reference) or calls[at] != reference[at])
+        for at in range(first, min(len(calls), len(reference) - shift.by))
+    )
+
+
 def _cheapest(own: pl.Series, peers: pl.Series, before: pl.Series, sign: int, budget: int) -> Shift | None:
     best: Shift | None = None
     plain = int(before[-1])
     for size in range(1, min(MAX_SHIFT, len(own) + 1, budget) + 1):
-        option = _cost(own, peers, before, sign * size)
-        if option is not None and option[0] <= budget and (best is None or plain - option[0] > best.explained):
-            cost, at = option
-            best = Shift(at=at, by=sign * size, explained=plain - cost, left=cost - size)
+        for option, most in _options(own, peers, before, sign * size, budget):
+            if option is not None and option[0] <= most and (best is None or plain - option[0] > best.explained):
+                cost, at = option
+                best = Shift(at=at, by=sign * size, explained=plain - cost, left=cost - size)
     return best
 
 
-def _cost(own: pl.Series, peers: pl.Series, before: pl.Series, by: int) -> tuple[int, int] | None:
-    """Least cost of shifting by so many calls, and the last index at which it is had."""
-    count = len(own)
-    after = _differences(own, peers, by).cast(pl.Int64)
-    rest = pl.concat([after.reverse().cum_sum().reverse(), pl.Series([0], dtype=pl.Int64)])
-    added = max(-by, 0)
+_Option = tuple[int, int] | None
+
+
+def _options(own: pl.Series, peers: pl.Series, before: pl.Series, by: int, budget: int) -> list[tuple[_Option, int]]:
+    """Cost and place of shifting by so many calls, and the most that it may cost.
+
+    What its peers have not come to, as they hang where they miss the rank, does not speak against a skip that other
+    calls speak for; nor does it make one as likely as none.
+    """
+    after = _differences(own, peers, by)
+    options = [(_cost(before, _from_each_on(after), by), budget)]
+    if by > 0 and not after.all():
+        index = pl.int_range(0, len(own), eager=True)
+        unreached = (index + by >= len(peers)) & (index < len(peers))
+        rest = _from_each_on(after & ~unreached).zip_with(_from_each_on(~after) > 0, _from_each_on(after))
+        options.append((_cost(before, rest, by), min(budget, int(before[-1]) - 1)))
+    return options
+
+
+def _cost(before: pl.Series, rest: pl.Series, by: int) -> _Option:
+    """Least cost of shifting by so many calls, and the last index at which it is had.
+
+    Args:
+        before: Plain differences up to each index.
+        rest: Differences of the shifted calls from each index on.
+        by: The shift.
+    """
+    count, added = len(rest) - 1, max(-by, 0)
     if added > count:
         return None
     # Cutting at i costs the plain differences before i, the shift itself, and what still differs after it.
@@ -118,6 +155,11 @@ def _cost(own: pl.Series, peers: pl.Series, before: pl.Series, by: int) -> tuple
         return None
     at = int((total == least).arg_true()[-1])
     return (least, at) if at < count else None
+
+
+def _from_each_on(flags: pl.Series) -> pl.Series:
+    """How many are set from each index on, one index beyond the last included."""
+    return pl.concat([flags.cast(pl.Int64).reverse().cum_sum().reverse(), pl.Series([0], dtype=pl.Int64)])
 
 
 def _differences(own: pl.Series, peers: pl.Series, by: int) -> pl.Series:

@@ -1,17 +1,17 @@
-"""Do the members of one round make the same call?"""
+"""Do the members of one round make the same call, and calls that fit each other?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze.calls import SIGNATURE
 from roundk.analyze.case import Case
-from roundk.analyze.finding import Evidence, Finding, Reason
+from roundk.analyze.finding import Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
+from roundk.analyze.structure import misfit
+from roundk.analyze.structure.sides import Side, describe, majority, side_evidence, sides, unseen
 
 _DETAILS: Final = (
     ("op_code", Detail.OP),
@@ -23,66 +23,32 @@ _DETAILS: Final = (
 """What to name first where several differ."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """Members of a round that made the same call."""
-
-    ranks: tuple[int, ...]
-    call: dict[str, Any]
-
-
 def mismatches(case: Case) -> list[Finding]:
     """The lowest round of each group in which members disagree on the call, by onset."""
-    lowest = (
-        case.comparable_rounds.filter("differs")
-        .sort("group", "seq")
-        .group_by("group", maintain_order=True)
-        .first()
-        .sort("first_enter_ns")
-    )
-    return [_finding(case, row) for row in lowest.iter_rows(named=True)]
-
-
-def sides(calls: pl.DataFrame) -> list[Side]:
-    """Members of one round by the call they made, the largest side first."""
-    parts = calls.sort("rank").partition_by(*SIGNATURE, maintain_order=True)
-    found = [Side(tuple(part["rank"]), part.row(0, named=True)) for part in parts]
-    return sorted(found, key=lambda side: (-len(side.ranks), side.ranks))
-
-
-def majority(parts: list[Side]) -> Side | None:
-    """The side that more than half of those who entered are on."""
-    return parts[0] if 2 * len(parts[0].ranks) > sum(len(part.ranks) for part in parts) else None
-
-
-def describe(case: Case, call: dict[str, Any]) -> str:
-    """A call with what its peers must agree on: `broadcast float32 [[4]] root 0 (train.py:33)`."""
-    size = call["shapes"] or (None if call["numel"] is None else f"{call['numel']} elements")
-    root = None if call["root"] is None else f"root {call['root']}"
-    words = [call["op"], call["reduce_op"], call["dtype"], size, root]
-    return " ".join(str(word) for word in words if word) + case.at_site(call["site"])
-
-
-def side_evidence(case: Case, parts: list[Side], seq: int) -> tuple[Evidence, ...]:
-    """One line per side, with the file of its first rank."""
-    found: list[Evidence] = []
-    for side in parts[:6]:
-        what = f"{ranks_text(side.ranks)} called #{seq} as {describe(case, side.call)}"
-        found.append(Evidence(what, case.source(side.ranks[0]), side.ranks[0], side.call["enter_ns"]))
-    return tuple(found)
+    differing = case.comparable_rounds.filter("differs").with_columns(off=pl.lit(None, pl.Boolean))
+    ill_fitting = misfit.rounds(case).join(differing, on=["group", "seq"], how="anti")
+    found: dict[int, Finding] = {}
+    for row in pl.concat([differing, ill_fitting]).sort("group", "seq").iter_rows(named=True):
+        if row["group"] not in found:
+            finding = _finding(case, row) if row["off"] is None else misfit.finding(case, row)
+            found |= {} if finding is None else {row["group"]: finding}
+    return sorted(found.values(), key=lambda f: (f.onset_ns is None, f.onset_ns or 0))
 
 
 def _finding(case: Case, row: dict[str, Any]) -> Finding:
     group, seq = row["group"], row["seq"]
     parts = sides(case.round_calls(group, seq))
-    reference = majority(parts)
+    blind = unseen(case, group, [rank for side in parts for rank in side.ranks])
+    reference = majority(parts, blind)
     others = [side for side in parts if side is not reference]
     culprits = tuple(sorted(r for side in others for r in side.ranks)) if reference is not None else ()
     detail = _detail(parts)
     went_on = row["completed"] == row["size"]
     doubts: list[str] = []
     if reference is None:
-        doubts.append("no side has a majority")
+        doubts.append(_undecided(parts, blind))
+    elif 2 * len(reference.ranks) <= row["size"]:
+        doubts.append("it is the majority of those whose call is recorded, not of all members")
     if went_on:
         doubts.append("the round completed all the same: its results may be wrong")
     blocked = case.blocked.filter(pl.col("group") == group)["rank"].unique().sort().to_list()
@@ -90,7 +56,7 @@ def _finding(case: Case, row: dict[str, Any]) -> Finding:
     return Finding(
         structure=Structure.SIGNATURE_MISMATCH,
         detail=detail,
-        summary=_summary(case, parts, reference, seq, group),
+        summary=_summary(case, parts, reference, seq, group, blind),
         culprits=culprits,
         sides=tuple(sorted(r for side in parts for r in side.ranks)) if reference is None else (),
         group=group,
@@ -110,15 +76,25 @@ def _finding(case: Case, row: dict[str, Any]) -> Finding:
 def _detail(parts: list[Side]) -> Detail:
     for column, detail in _DETAILS:
         if len({side.call[column] for side in parts if side.call[column] is not None}) > 1:
+            if detail is Detail.SIZE and len({side.call["shapes"] for side in parts}) == 1 and parts[0].call["shapes"]:
+                return Detail.DTYPE  # equal shapes of unequal bytes
             return detail
     return Detail.OP
 
 
-def _summary(case: Case, parts: list[Side], reference: Side | None, seq: int, group: int) -> str:
+def _undecided(parts: list[Side], blind: int) -> str:
+    if majority(parts) is not None:
+        return f"no side has a majority of all members, as the calls of {blind} are not known"
+    if parts[0].possible:
+        return "no side has a majority"
+    return "the call that most of them made cannot be right: its input and output do not fit each other"
+
+
+def _summary(case: Case, parts: list[Side], reference: Side | None, seq: int, group: int, blind: int) -> str:
     where = f"in round #{seq} of {case.groups[group].text}"
     if reference is None:
         calls = "; ".join(f"{ranks_text(p.ranks)} called {describe(case, p.call)}" for p in parts[:4])
-        return f"Different calls {where}, and no side has a majority: {calls}."
+        return f"Different calls {where}, and {_undecided(parts, blind)}: {calls}."
     other = next(side for side in parts if side is not reference)
     culprits = [r for side in parts if side is not reference for r in side.ranks]
     return (

@@ -1,4 +1,4 @@
-"""Is one rank late for round after round, so that the others spend their time waiting for it?
+"""Is one rank late for round after round, or now this one and now that, so that the others spend their time waiting?
 
 In a round that completes, the straggler is the last to enter, and it spends the least time inside: the second needs no
 common clock, so a host whose clock is ahead is not taken for a slow one. A rank that was held up in another group's
@@ -7,7 +7,7 @@ round is not the straggler: only time that it spent outside of calls counts.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -35,8 +35,14 @@ LOST_SHARE: Final = 0.1
 MIN_ROUNDS: Final = 3
 """Late rounds that make a habit; in a shorter run, two that are more than half of its rounds."""
 
+ALIKE: Final = 1.25
+"""The longest of several pauses by the shortest, up to which they are of one length."""
+
 PAUSE_NS: Final = 200 * NS_PER_MS
 """Least lateness of a single pause worth a verdict beside that on a stuck run."""
+
+PAUSE_ROUNDS: Final = 8
+"""Rounds of a group from which on one of them can stand out."""
 
 PAUSE_TIMES: Final = 10
 """The same in multiples of the usual spread of the others."""
@@ -45,7 +51,7 @@ PAUSE_TIMES: Final = 10
 def habitual(case: Case) -> list[Finding]:
     """The rank that makes a run slow by being late again and again."""
     rounds = _judged(case)
-    late = _late(rounds, LATE_NS, LATE_TIMES)
+    late = _late(case, rounds, LATE_NS, LATE_TIMES)
     if late.is_empty():
         return []
     lost = (
@@ -56,9 +62,13 @@ def habitual(case: Case) -> list[Finding]:
     rank, rank_lost, count = lost.row(0)
     many = count >= MIN_ROUNDS or (count > 1 and 2 * count > rounds.height)
     span = _span_ns(rounds)
-    if rank_lost < SHARE * sum(lost["lost"].to_list()) or rank_lost < LOST_SHARE * span or not many:
-        return []
-    return [_finding(case, late.filter(pl.col("last_rank") == rank), span)]
+    if rank_lost >= SHARE * sum(lost["lost"].to_list()):
+        slow = many and rank_lost >= LOST_SHARE * span
+        return [_finding(case, late.filter(pl.col("last_rank") == rank), span)] if slow else []
+    # The work itself may keep all of them apart; a pause stands out.
+    apart = _late(case, rounds, PAUSE_NS, PAUSE_TIMES).filter(4 * pl.col("others_skew_ns") <= pl.col("late_ns"))
+    several = apart["last_rank"].n_unique() > 1 and apart.height >= MIN_ROUNDS
+    return [_rotating(case, apart, span)] if several and apart["late_ns"].sum() >= LOST_SHARE * span else []
 
 
 def pauses(case: Case, known: set[int]) -> list[Finding]:
@@ -68,63 +78,123 @@ def pauses(case: Case, known: set[int]) -> list[Finding]:
         case: A stuck case.
         known: Ranks that a verdict already names.
     """
-    late = _late(_judged(case), PAUSE_NS, PAUSE_TIMES).filter(
-        ~pl.col("last_rank").is_in(sorted(known)), 4 * pl.col("others_skew_ns") <= pl.col("late_ns")
+    rounds = _judged(case)
+    late = _late(case, rounds, PAUSE_NS, PAUSE_TIMES).filter(
+        pl.col("rounds") >= PAUSE_ROUNDS,
+        ~pl.col("last_rank").is_in(sorted(known)),
+        4 * pl.col("others_skew_ns") <= pl.col("late_ns"),
     )
     ranks = (
         late.group_by("last_rank").agg(lost=pl.col("late_ns").sum()).sort("lost", "last_rank", descending=[True, False])
     )
-    span = _span_ns(_judged(case))
+    span = _span_ns(rounds)
     return [_finding(case, late.filter(pl.col("last_rank") == rank), span) for rank in ranks["last_rank"].head(1)]
 
 
 def _judged(case: Case) -> pl.DataFrame:
-    """Complete rounds after the start-up, with the usual spread of the others and whose own the lateness is.
+    """Complete rounds after the start-up, with the usual spread of the others.
 
     Columns added to those of `rounds.rounds`:
         late_ns (int64): How long the last member kept the last but one waiting.
         usual_ns (float64): Median spread of the other members in this group.
-        own_ns (int64, nullable): Time that the last member spent outside of calls before it entered.
+        rounds (uint32): Rounds of the group that are judged.
     """
-    outside = _outside(case)
-    return (
-        case.ordinary_rounds.filter(
-            pl.col("completed") == pl.col("size"), pl.col("size") > 1, pl.col("seq") > START_ROUNDS, ~pl.col("differs")
-        )
-        .with_columns(
-            late_ns=pl.col("last_enter_ns") - pl.col("second_last_enter_ns"),
-            usual_ns=pl.col("others_skew_ns").median().over("group"),
-        )
-        .join(outside, left_on=["group", "seq", "last_rank"], right_on=["group", "seq", "rank"], how="left")
+    return case.ordinary_rounds.filter(
+        pl.col("completed") == pl.col("size"), pl.col("size") > 1, pl.col("seq") > START_ROUNDS, ~pl.col("differs")
+    ).with_columns(
+        late_ns=pl.col("last_enter_ns") - pl.col("second_last_enter_ns"),
+        usual_ns=pl.col("others_skew_ns").median().over("group"),
+        rounds=pl.len().over("group"),
     )
 
 
-def _outside(case: Case) -> pl.DataFrame:
-    """How long each rank had been outside of calls when it entered one."""
+def _outside(case: Case, ranks: pl.Series) -> pl.DataFrame:
+    """How long ranks had been outside of calls when they entered one."""
     ended = pl.col("end_ns").shift(1)
     entered = pl.col("enter_ns").shift(1)
     # A call that is still under way when the next one is entered was asynchronous and held nobody up.
     free = pl.when(ended <= pl.col("enter_ns")).then(ended).otherwise(entered)
     return (
-        case.calls.select("rank", "group", "seq", "p2p", "enter_ns", "end_ns")
+        case.calls.lazy()
+        .select("rank", "group", "seq", "p2p", "enter_ns", "end_ns")
+        .filter(pl.col("rank").is_in(ranks.unique().to_list()))
         .with_columns(own_ns=pl.when(pl.col("rank") == pl.col("rank").shift(1)).then(pl.col("enter_ns") - free))
         .filter(~pl.col("p2p"))
         .select("rank", "group", "seq", "own_ns")
+        .collect()
     )
 
 
-def _late(judged: pl.DataFrame, least_ns: int, times: int) -> pl.DataFrame:
-    return judged.filter(
+def _late(case: Case, judged: pl.DataFrame, least_ns: int, times: int) -> pl.DataFrame:
+    """The rounds to which one member came late through its own doing."""
+    late = judged.filter(
         pl.col("late_ns") >= least_ns,
         pl.col("late_ns") >= times * pl.col("usual_ns"),
         2 * (pl.col("others_inside_ns") - pl.col("last_inside_ns")) >= pl.col("late_ns"),
-        pl.col("own_ns").is_null() | (2 * pl.col("own_ns") >= pl.col("late_ns")),
-    ).sort("last_enter_ns")
+    )
+    outside = _outside(case, late["last_rank"])
+    return (
+        late.join(outside, left_on=["group", "seq", "last_rank"], right_on=["group", "seq", "rank"], how="left")
+        .filter(pl.col("own_ns").is_null() | (2 * pl.col("own_ns") >= pl.col("late_ns")))
+        .sort("last_enter_ns")
+    )
 
 
 def _span_ns(rounds: pl.DataFrame) -> int:
     first, last = rounds["first_enter_ns"].min(), rounds["last_enter_ns"].max()
     return last - first if isinstance(first, int) and isinstance(last, int) else 0
+
+
+def _rotating(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
+    """Now one rank is late and now another."""
+    rows = list(late.iter_rows(named=True))
+    first = rows[0]
+    ranks = tuple(sorted({int(row["last_rank"]) for row in rows}))
+    lost = sum(row["late_ns"] for row in rows)
+    shortest, longest = min(row["late_ns"] for row in rows), max(row["late_ns"] for row in rows)
+    call = case.call(first["group"], first["seq"], int(first["last_rank"]))
+    op = None if call is None else str(call["op"])
+    alike = longest <= ALIKE * shortest
+    length = f"{duration(shortest)} to {duration(longest)} each" if shortest < longest else f"{duration(longest)} each"
+    hint = (
+        "pauses of one length that go round are like garbage collection: gc.freeze(), or gc.collect() on all ranks in "
+        "the same step"
+        if alike
+        else f"look at what {ranks_text(ranks)} do before they enter: data loading, checkpoints, garbage collection"
+    )
+    return Finding(
+        structure=Structure.ROTATING_STRAGGLER,
+        summary=f"Nothing hangs; {ranks_text(ranks)} are late in turn, {len(rows)} times in all ({length}), first rank "
+        f"{first['last_rank']} for {case.round_text(first['group'], first['seq'], op or 'call', _site(call))}: the "
+        f"others lost {duration(lost)}{_share(lost, span_ns)} waiting. No single rank is slow.",
+        culprits=ranks,
+        group=first["group"],
+        seq=first["seq"],
+        op=op,
+        onset_ns=first["first_enter_ns"],
+        victim_groups=tuple(sorted({row["group"] for row in rows})),
+        reason=UNDETERMINED,
+        evidence=tuple(_lateness(case, row) for row in rows[:5]),
+        next_steps=(hint,),
+        occurrences=tuple(Occurrence(int(row["last_rank"]), row["seq"], row["last_enter_ns"]) for row in rows[:64]),
+    )
+
+
+def _site(call: dict[str, Any] | None) -> int | None:
+    return None if call is None else call["site"]
+
+
+def _share(lost_ns: int, span_ns: int) -> str:
+    return f" ({100 * lost_ns / span_ns:.0f} % of {duration(span_ns)})" if span_ns else ""
+
+
+def _lateness(case: Case, row: dict[str, Any]) -> Evidence:
+    rank = int(row["last_rank"])
+    what = (
+        f"#{row['seq']}: rank {rank} came {duration(row['late_ns'])} after the last of the others, who lay within "
+        f"{duration(row['others_skew_ns'])}"
+    )
+    return Evidence(what, case.source(rank), rank, row["last_enter_ns"])
 
 
 def _finding(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
@@ -135,18 +205,8 @@ def _finding(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
     call = case.call(first["group"], first["seq"], rank)
     op = None if call is None else str(call["op"])
     times = f"in {len(rows)} rounds" if len(rows) > 1 else "once"
-    where = case.round_text(first["group"], first["seq"], op or "call", None if call is None else call["site"])
-    share = f" ({100 * lost / span_ns:.0f} % of {duration(span_ns)})" if span_ns else ""
-    evidence = [
-        Evidence(
-            f"#{row['seq']}: rank {rank} came {duration(row['late_ns'])} after the last of the others, who lay within "
-            f"{duration(row['others_skew_ns'])}",
-            case.source(rank),
-            rank,
-            row["last_enter_ns"],
-        )
-        for row in rows[:5]
-    ]
+    where = case.round_text(first["group"], first["seq"], op or "call", _site(call))
+    share = _share(lost, span_ns)
     return Finding(
         structure=Structure.STRAGGLER,
         summary=f"{capital(ranks_text([rank]))} is late {times}, first for {where}: {ranks_text(others)} lost "
@@ -161,7 +221,7 @@ def _finding(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
         victim_groups=tuple(sorted({row["group"] for row in rows})),
         reason=UNDETERMINED,
         doubts=() if len(rows) >= MIN_ROUNDS else ("seen in so few rounds that it may be chance",),
-        evidence=tuple(evidence),
+        evidence=tuple(_lateness(case, row) for row in rows[:5]),
         next_steps=(
             f"look at what rank {rank} does before it enters: data loading, garbage collection, a slower core",
         ),

@@ -38,8 +38,15 @@ def _finding(case: Case, stuck: StuckRound) -> Finding:
         victim_groups=(stuck.group,),
         reason=cause.UNDETERMINED,
         evidence=(*_said(case, lost, stuck.onset_ns), *waiting_evidence(case, stuck)),
-        next_steps=(f"look for the segments (.arrow files) of {ranks_text(lost)}: full disk, partial copy, lost host",),
+        next_steps=(f"look for the {_files(case)} of {ranks_text(lost)}: full disk, partial copy, lost host",),
     )
+
+
+def _files(case: Case) -> str:
+    """What would tell more of a rank: what there is of the others."""
+    if not case.trace.is_post_mortem:
+        return "segments (.arrow files)"
+    return "dumps" if case.trace.sources.get("flight_recorder") else "files"
 
 
 def _said(case: Case, lost: tuple[int, ...], onset_ns: int | None) -> list[Evidence]:

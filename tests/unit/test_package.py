@@ -42,11 +42,12 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wanted(source):
-    """Every Python file of the package, under the name it is installed by."""
+    """Every Python file of the package and what the page is made of, under the names they are installed by."""
     files = [*(source / "src" / "roundk").glob("*.py")]
     named = {f"roundk/{path.name}" for path in files} | {"roundk/py.typed"}
     for room in ROOMS:
-        named |= {f"roundk/{path.relative_to(source)}" for path in (source / room).rglob("*.py")}
+        for kind in ("*.py", "*.css", "*.js"):
+            named |= {f"roundk/{path.relative_to(source)}" for path in (source / room).rglob(kind)}
     return named
 
 

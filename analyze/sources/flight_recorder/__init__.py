@@ -8,7 +8,8 @@ Traps: a file without entries is data, and so is one that is cut; numbers of sen
 hold calls in flight only; gloo tells neither members nor ends (see `calls`, `groups`); a pickle may run
 code (see `pickled`).
 
-Facts: `dump_error` (no dump could be fetched of the rank: `error`) and `health_check` (`check`, `status`, `output`).
+Facts: `dump_error` (no dump could be fetched of the rank: `error`), `health_check` (`check`, `status`, `output`) and
+`calls_unrecorded` (gloo counts sends and receives and does not record them: `calls`).
 
 Source: FlightRecorderDetail.hpp, torch 2.13; the releases by their headers; nvidia-resiliency-ext trace_collector.py;
 Ray python/ray/train/v2/_internal/callbacks/nccl_ras.py.
@@ -17,12 +18,13 @@ Ray python/ray/train/v2/_internal/callbacks/nccl_ras.py.
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from roundk.analyze.phrases import NS_PER_S, duration, fold
 from roundk.analyze.sources import ncclx
 from roundk.analyze.sources.flight_recorder import dump as dumps
 from roundk.analyze.sources.flight_recorder.bulk import Bulk
@@ -50,16 +52,19 @@ _RUNNING: Final = frozenset({"GLOBAL", "INST", "REDUCE", "BUILD", "PERSID", "BIN
 _MOST_TEXT: Final = 500
 _SHOWN: Final = 5
 
+APART_NS: Final = 6 * 3600 * NS_PER_S
+"""Ranks that hang together made their last calls within a timeout of each other, of minutes, or hours at most. Dumps go
+to one folder and later runs overwrite them, so that one of another day may lie there for a rank that left none."""
+
 
 def recognises(item: Input) -> bool:
     """Whether an input is a pickle, of whatever, or a dump as JSON."""
-    head = item.head
-    start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start[:1] in (b"{", b"["):
-        return any(key in head for key in _JSON_KEYS)
-    if head[:1] == b"\x80" and head[1:2] in (bytes((one,)) for one in _PROTOCOLS):
+    start = item.start[:64]
+    if start[:1] == b"\x80" and start[1:2] in (bytes((one,)) for one in _PROTOCOLS):
         return True
-    return _is_old_pickle(head)
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        return any(key in item.head for key in _JSON_KEYS)
+    return _is_old_pickle(item.head)
 
 
 def _is_old_pickle(head: bytes) -> bool:
@@ -100,6 +105,7 @@ class _Loading:
 
     def part(self) -> Part:
         """Everything that the dumps tell."""
+        self._leave_out_other_runs()
         groups = self._groups()
         ranks = [_rank_row(rank, dump) for rank, dump in sorted(self.dumps.items())]
         missing = [{"rank": rank, "data": "missing"} for rank in sorted(self.errors.keys() - self.dumps.keys())]
@@ -108,7 +114,7 @@ class _Loading:
         progress = self._progress(groups)
         calls = Calls(self.words, groups)
         table = calls.table(self.dumps)
-        facts = from_dicts(schema.FACTS, list(self._facts()))
+        facts = from_dicts(schema.FACTS, [*self._facts(), *_unrecorded(self.dumps, groups, ranks)])
         of_comms = ncclx.in_dumps(
             {rank: dump.head or {} for rank, dump in self.dumps.items()},
             {rank: dump.item.name for rank, dump in self.dumps.items()},
@@ -123,6 +129,7 @@ class _Loading:
             ignored=tuple(self.ignored),
             calls=table,
             groups=listed,
+            members_told=not groups.guessed,
             progress=progress,
             ranks=from_dicts(schema.RANKS, [{"calls": 0, "calls_lost": 0, **row} for row in [*ranks, *missing]]).sort(
                 "rank"
@@ -141,7 +148,7 @@ class _Loading:
     def _one(self, item: Input) -> None:
         rank = self._hints.rank(item)
         try:
-            dump = dumps.read(item, self.words, self._bulk) if item.head else Dump(item, "", head={})
+            dump = dumps.read(item, self.words, self._bulk) if item.start else Dump(item, "", head={})
         except READ_ERRORS as error:
             self.unreadable.append(Unreadable(item.name, str(error) or type(error).__name__))
             return
@@ -164,6 +171,32 @@ class _Loading:
             self._replaced.append(f"{item.name} (rank {rank}, {other.item.name} is newer)")
         if dump.problem is not None:
             self.notes.append(f"{item.name} {dump.problem}: the {len(dump.rows)} calls before that are used")
+
+    def _leave_out_other_runs(self) -> None:
+        """Keep the dumps of one run: the most whose last calls lie close together, the latest of as many."""
+        ends = sorted((newest, rank) for rank, dump in self.dumps.items() if (newest := _newest(dump)) != NONE)
+        runs: list[list[tuple[int, int]]] = []
+        for end in ends:
+            if runs and end[0] - runs[-1][-1][0] <= APART_NS:
+                runs[-1].append(end)
+            else:
+                runs.append([end])
+        if len(runs) < 2:
+            return
+        kept = max(runs, key=lambda run: (len(run), run[-1][0]))
+        others = [(newest, rank) for run in runs if run is not kept for newest, rank in run]
+        for newest, rank in others:
+            dump = self.dumps.pop(rank)
+            self.read.remove(dump.item.name)
+            apart = duration(kept[0][0] - newest if newest < kept[0][0] else newest - kept[-1][0])
+            side = "before" if newest < kept[0][0] else "after"
+            why = f"its last call is {apart} {side} those of {len(kept)} other dumps: it is taken for another run's"
+            self.unreadable.append(Unreadable(dump.item.name, why))
+        left_out = fold(rank for _, rank in others)
+        self.notes.append(
+            f"the dumps of {len(others)} ranks ({left_out}) are of another time than those of the other {len(kept)} "
+            "and left out: name the files of one run"
+        )
 
     def _no_dump(self, dump: Dump) -> None:
         name = dump.item.name
@@ -251,6 +284,24 @@ class _Loading:
             yield f"{of_calls.dropped_ends} ends of batches of sends and receives are told by their members"
         if of_calls.mirrored:
             yield f"{of_calls.mirrored} entries of the c10d hook repeat one of the backend and are left out"
+
+
+def _unrecorded(dumps: Mapping[int, Dump], groups: Groups, ranks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Calls that gloo has counted and not recorded: it numbers sends and receives and leaves them out."""
+    if set(groups.backends) != {"gloo"}:
+        return
+    for row in ranks:
+        rank, dump = row["rank"], dumps[row["rank"]]
+        count = groups.enqueued(rank) - row["calls"] - row["calls_lost"]
+        if count > 0 and row["calls"] and dump.problem is None:
+            text = f"rank {rank} made {count} sends, receives or other calls that gloo counts and does not record"
+            yield {
+                "rank": rank,
+                "kind": "calls_unrecorded",
+                "text": text,
+                "fields": words_of({"calls": count}),
+                "source": dump.item.name,
+            }
 
 
 def _listed(groups: Groups) -> pl.DataFrame:

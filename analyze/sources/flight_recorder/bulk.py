@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from roundk.analyze.sources.flight_recorder.entries import AT, MOST, NO_ROW, NONE, Vocabulary, matrix
+from roundk.analyze.sources.flight_recorder.entries import AT, FIELDS, MOST, NO_ROW, NONE, Vocabulary, matrix
 from roundk.analyze.sources.flight_recorder.layout import MOST_LENGTH, Layout, layout_of
-from roundk.analyze.sources.flight_recorder.pickled import EMPTY_DICT, MARK, MOST_BYTES, Machine, Malformed
+from roundk.analyze.sources.flight_recorder.pickled import EMPTY_DICT, MARK, MOST_BYTES, Machine, Malformed, Texts
 
 WINDOW: Final = 8 << 20
 """Bytes of a dump that are decoded at once: what bounds the memory for columns on the way."""
@@ -26,26 +26,33 @@ _MOST_WASTED: Final = 16
 _MOST_LAYOUTS: Final = 512
 _MOST_FORMS: Final = 1 << 14
 _FACTORS: Final = np.random.default_rng(1).integers(1, 1 << 63, MOST_LENGTH // 8 + 1, dtype=np.uint64)
+_ZERO: Final = np.zeros(1, np.int64)
 
 _Array = np.ndarray[Any, Any]
 
 
 class _Form(NamedTuple):
-    """The row of an entry, the places of the memo that it refers to, and what was there."""
+    """What some bytes of an entry stand for, the places of the memo that they refer to, and what was there."""
 
-    row: tuple[int, ...]
+    meaning: Any
     stored: tuple[int, ...]
     values: tuple[Any, ...]
 
 
 class Bulk:
-    """Decodes entries by the layouts learned so far; one for all dumps of a job."""
+    """Decodes entries by the layouts learned so far; one for all dumps of a job.
+
+    Attributes:
+        texts: Long texts that the dumps have in common.
+    """
 
     def __init__(self, words: Vocabulary) -> None:
         self._words = words
+        self.texts: Texts = {}
         self._layouts: dict[bytes, list[Layout]] = {}
         self._known: set[Any] = set()
         self._forms: dict[tuple[Layout, bytes], _Form] = {}
+        self._sizes: dict[tuple[Layout, bytes], _Form] = {}
 
     def take(self, machine: Machine, depth: tuple[int, int], parts: list[_Array]) -> int:
         """Read entries up to the end of a window or of the list of entries.
@@ -95,26 +102,25 @@ class Bulk:
         self.of(prefix).append(layout)
         return layout
 
-    def columns(self, machine: Machine, layout: Layout, starts: _Array, whole: _Array) -> _Array:
-        """The rows of the entries of one layout that begin at `starts`."""
-        entries = _taken(whole, starts, layout.length)
-        kinds, firsts, words = _distinct(entries, layout.rest)
-        forms = zip(words[firsts], starts[firsts].tolist(), strict=True)
-        out = matrix([self._form(machine, layout, form.tobytes(), start) for form, start in forms])[kinds]
-        begin, end = layout.sizes
-        kinds, firsts, _ = _distinct(entries, np.arange(begin, end))
-        fields = [entries[first, begin:end].tobytes() for first in firsts]
-        codes = [self._words.size(Machine(b"}(" + of + b"u.", machine.memo).value()) for of in fields]
+    def columns(self, machine: Machine, layout: Layout, starts: _Array, entries: _Array) -> _Array:
+        """The rows of the entries of one layout that begin at `starts`, given as words."""
+        kinds, firsts, forms = _distinct(entries, layout.rest)
+        told = zip(forms[firsts], starts[firsts].tolist(), strict=True)
+        out = matrix([self._form(machine, layout, form.tobytes(), start) for form, start in told])[kinds]
+        kinds, firsts, forms = _distinct(entries, layout.sized)
+        told = zip(forms[firsts], starts[firsts].tolist(), strict=True)
+        codes = [self._size(machine, layout, form.tobytes(), start) for form, start in told]
         out[:, AT["size"]] = np.array(codes, np.int64)[kinds]
-        out[:, AT["name"]] = self._names(machine, layout, entries)
+        text = entries.view(np.uint8)
+        out[:, AT["name"]] = self._names(machine, layout, text)
         for kind, places, columns in layout.numbers:
-            out[:, columns] = np.take(entries, places, axis=1).view(kind)
+            out[:, columns] = np.take(text, places, axis=1).view(kind)
         counts, times = out[:, : AT["duration"]], out[:, AT["created"] : AT["duration"]]
         counts[(counts < 0) | (counts > MOST)] = NONE
         times[times == 0] = NONE
         out[:, layout.absent] = NONE
         if layout.duration is not None:
-            raw = np.ascontiguousarray(entries[:, layout.duration : layout.duration + 8]).view(">f8")[:, 0]
+            raw = np.ascontiguousarray(text[:, layout.duration : layout.duration + 8]).view(">f8")[:, 0]
             good = np.isfinite(raw) & (raw >= 0) & (raw < 1e12)
             out[:, AT["duration"]] = np.where(good, np.where(good, raw, 0) * 1e6, NONE)
         return out
@@ -122,7 +128,11 @@ class Bulk:
     def _names(self, machine: Machine, layout: Layout, entries: _Array) -> _Array:
         """The codes of the groups that entries name."""
         name, desc = (_number(entries, at, f"<u{width}") for at, width in layout.group)
-        pairs, which = np.unique(name << 32 | desc, return_inverse=True)
+        both = name << 32 | desc
+        if (both == both[0]).all():
+            pairs, which = both[:1], np.zeros(len(both), np.int64)
+        else:
+            pairs, which = np.unique(both, return_inverse=True)
         numbers = [(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()]
         if not all(one in machine.memo for pair in numbers for one in pair):
             raise Malformed("takes from its memo what was never stored there")
@@ -133,13 +143,25 @@ class Bulk:
         """The row of an entry, of which the numbers may be another's; dumps of one job share most forms."""
         known = self._forms.get((layout, form))
         if known is not None and tuple(map(machine.memo.get, known.stored)) == known.values:
-            return known.row
+            found: tuple[int, ...] = known.meaning
+            return found
         entry = machine.data[start : start + layout.length]
         row = self._words.row(Machine(entry + b".", machine.memo).value()) or NO_ROW
         if len(self._forms) < _MOST_FORMS:
-            stored = tuple(int.from_bytes(entry[at : at + width], "little") for at, width in layout.references)
-            self._forms[layout, form] = _Form(row, stored, tuple(map(machine.memo.get, stored)))
+            self._forms[layout, form] = _known(row, machine, entry, layout.references)
         return row
+
+    def _size(self, machine: Machine, layout: Layout, form: bytes, start: int) -> int:
+        """The code of what an entry says of its size."""
+        known = self._sizes.get((layout, form))
+        if known is not None and tuple(map(machine.memo.get, known.stored)) == known.values:
+            return int(known.meaning)
+        entry = machine.data[start : start + layout.length]
+        fields = entry[slice(*layout.sizes)]
+        code = self._words.size(Machine(b"}(" + fields + b"u.", machine.memo).value())
+        if len(self._sizes) < _MOST_FORMS:
+            self._sizes[layout, form] = _known(code, machine, entry, layout.size_references)
+        return code
 
     def row(self, entry: Any) -> tuple[int, ...]:
         """An entry that the machine has read, as a row."""
@@ -159,8 +181,8 @@ class _Pass:
         self.starts = starts
         self.lengths = np.diff(starts, append=starts[-1])
         self.prefix = prefix
-        self.fits = np.full(len(starts), -1)
-        self.layouts: list[Layout] = []
+        self.fits = np.zeros(len(starts), bool)
+        self.found: list[tuple[Layout, _Array, _Array]] = []
         self.taken = np.zeros(len(starts), bool)
         self.by_machine: list[tuple[int, tuple[int, ...]]] = []
         self.reached = 0
@@ -204,30 +226,43 @@ class _Pass:
 
     def _misfits(self, begin: int) -> Iterator[int]:
         """The entries from `begin` on that have no layout so far, and the last one, in order."""
-        return iter([*(np.flatnonzero(self.fits[begin:-1] < 0) + begin).tolist(), len(self.fits) - 1])
+        return iter([*(np.flatnonzero(~self.fits[begin:-1]) + begin).tolist(), len(self.fits) - 1])
 
     def _match(self, layout: Layout, begin: int) -> int:
         """Mark the entries from `begin` on that have this layout; how many there are."""
-        open_ = np.flatnonzero((self.lengths[begin:] == layout.length) & (self.fits[begin:] < 0)) + begin
-        if not len(open_):
+        is_open = (self.lengths[begin:] == layout.length) & ~self.fits[begin:]
+        is_open &= self.starts[begin:] <= len(self.whole) - 8 * len(layout.mask)
+        places = np.flatnonzero(is_open) + begin
+        if not len(places):
             return 0
-        entries = _taken(self.whole, self.starts[open_], layout.length)
-        matching = open_[((entries & layout.mask) == layout.wanted).all(axis=1)]
-        self.fits[matching] = len(self.layouts)
-        self.layouts.append(layout)
-        return len(matching)
+        entries = _taken(self.whole, self.starts[places], 8 * len(layout.mask)).view(np.uint64)
+        is_one = ((entries & layout.mask) == layout.wanted).all(axis=1)
+        if not is_one.all():
+            places, entries = places[is_one], entries[is_one]
+        self.fits[places] = True
+        self.found.append((layout, places, entries))
+        return len(places)
 
     def rows(self) -> _Array:
         """The rows of what was passed, in order."""
-        parts = [matrix([row for _, row in self.by_machine])]
-        places = [np.array([place for place, _ in self.by_machine], np.int64)]
-        for number, layout in enumerate(self.layouts):
-            place = np.flatnonzero(self.taken & (self.fits == number))
-            if len(place):
-                parts.append(self.bulk.columns(self.machine, layout, self.starts[place], self.whole))
-                places.append(place)
+        alone = np.array([place for place, _ in self.by_machine], np.int64)
+        is_row = self.taken.copy()
+        is_row[alone] = True
+        order = np.cumsum(is_row) - 1
+        rows = np.empty((int(order[-1]) + 1, len(FIELDS)), np.int64)
+        rows[order[alone]] = matrix([row for _, row in self.by_machine])
+        for layout, found, words in self.found:
+            is_taken = self.taken[found]
+            places, entries = (found, words) if is_taken.all() else (found[is_taken], words[is_taken])
+            if len(places):
+                rows[order[places]] = self.bulk.columns(self.machine, layout, self.starts[places], entries)
         self.machine.pos = self.after
-        return np.concatenate(parts)[np.argsort(np.concatenate(places), kind="stable")]
+        return rows
+
+
+def _known(meaning: Any, machine: Machine, entry: bytes, references: tuple[tuple[int, int], ...]) -> _Form:
+    stored = tuple(int.from_bytes(entry[at : at + width], "little") for at, width in references)
+    return _Form(meaning, stored, tuple(map(machine.memo.get, stored)))
 
 
 def _number(entries: _Array, at: int, kind: str) -> _Array:
@@ -260,16 +295,15 @@ def _taken(whole: _Array, starts: _Array, length: int) -> _Array:
     return taken
 
 
-def _distinct(entries: _Array, offsets: _Array) -> tuple[_Array, _Array, _Array]:
-    """Which form the bytes at these offsets have in each row, the first row of each form, and the bytes.
+def _distinct(entries: _Array, mask: _Array) -> tuple[_Array, _Array, _Array]:
+    """Which form the bytes under a mask have in each row, the first row of each form, and these bytes.
 
     Rows are told apart by a random sum of their words, and then compared with the first of their form.
     """
-    if not len(offsets):
-        return np.zeros(len(entries), np.int64), np.zeros(1, np.int64), np.zeros((len(entries), 0), np.uint64)
-    padded = np.append(offsets, np.repeat(offsets[-1], -len(offsets) % 8))
-    words = np.take(entries, padded, axis=1).view(np.uint64)
-    sums = (words * _FACTORS[: words.shape[1]]).sum(axis=1, dtype=np.uint64)
+    words = entries & mask
+    if (words == words[0]).all():
+        return np.zeros(len(entries), np.int64), _ZERO, words
+    sums = words @ _FACTORS[: words.shape[1]]
     _, firsts, kinds = np.unique(sums, return_index=True, return_inverse=True)
     if not (words == words[firsts[kinds]]).all():
         _, firsts, kinds = np.unique(words, axis=0, return_index=True, return_inverse=True)

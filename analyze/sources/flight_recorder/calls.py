@@ -49,6 +49,7 @@ _COLUMNS: Final = {
     "thread": np.int64,
     "site": np.int32,
     "enter_ns": np.int64,
+    "issued_ns": np.int64,
     "start_ns": np.int64,
     "end_ns": np.int64,
     "is_timed": np.bool_,
@@ -128,6 +129,7 @@ class Calls:
             "thread": rows[:, AT["thread"]],
             "site": rows[:, AT["site"]],
             "enter_ns": rows[:, AT["created"]],
+            "issued_ns": one.issued,
             "start_ns": one.start,
             "end_ns": one.end,
             "is_timed": one.is_timed,
@@ -169,6 +171,7 @@ class Calls:
             end = ends.get(tuple(keys[at].tolist()))
             if end is not None and end > at:
                 one.outcome[at], one.end[at], one.start[at] = one.outcome[end], one.end[end], one.start[end]
+                one.issued[at] = one.rows[end, AT["created"]]
                 one.is_folded[at] = True
 
     def _unended(self, one: _Rank, is_p2p: _Array) -> None:
@@ -234,7 +237,6 @@ class Calls:
             "dtype": _of_size([one.dtype for one in sizes], size),
             "shapes": _of_size([one.shapes for one in sizes], size),
             "outcome": _words(columns.pop("outcome").astype(np.int32), list(contract.OUTCOMES)),
-            "issued_ns": _nullable(columns["enter_ns"]),
         }
         for name in ("numel", "bytes_in", "bytes_out"):
             made[name] = pa.array([getattr(one, name) for one in sizes], pa.int64()).take(pa.array(size))
@@ -257,6 +259,8 @@ class _Rank:
         self.start = self.end = self.outcome
         self.is_timed = self.is_endless = np.zeros(0, bool)
         self.is_folded = np.zeros(len(rows), bool)
+        self.issued = rows[:, AT["created"]].copy()
+        """When the backend had the call: of a member of a coalesced group, when the group ended."""
         status = (dump.head or {}).get("pg_status")
         self.is_issued_only = len(rows) > 0 and isinstance(status, dict) and not status
         """Torchcomms' dumps have counters of no group, torch's of every group with an entry."""

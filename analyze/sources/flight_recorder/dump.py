@@ -74,7 +74,7 @@ def read(item: Input, words: Vocabulary, bulk: Bulk) -> Dump:
     Raises:
         rows.READ_ERRORS: its bytes cannot be read.
     """
-    start = item.head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = item.start[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] in (b"{", b"["):
         return _of_json(item, words)
     data, is_more = read_bytes(item, MOST_PICKLE)
@@ -124,12 +124,18 @@ def _of_pickle(item: Input, data: bytes, words: Vocabulary, bulk: Bulk) -> Dump:
 
 
 def _finished(dump: Dump, head: Any, parts: list[np.ndarray[Any, Any]], others: int) -> Dump:
-    dump.rows = _joined([rows[rows[:, AT["op"]] != NONE] for rows in parts])
+    dump.rows = _joined([_calls(rows) for rows in parts])
     if isinstance(head, dict) and (len(dump.rows) or not _KEYS.isdisjoint(head) or (dump.is_cut and "version" in head)):
         dump.head = {key: value for key, value in head.items() if key != "entries"}
     elif isinstance(head, list) and (len(dump.rows) or not others):
         dump.head = {}
     return dump
+
+
+def _calls(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows that are calls; a copy only where some are not."""
+    is_call = rows[:, AT["op"]] != NONE
+    return rows if is_call.all() else rows[is_call]
 
 
 def _joined(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

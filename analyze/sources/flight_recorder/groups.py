@@ -10,6 +10,7 @@ puts the members of all groups under one empty name.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -71,18 +72,27 @@ class Groups:
     def __init__(self, dumps: Mapping[int, Dump], words: Vocabulary) -> None:
         self._dumps = dumps
         self._names = list(words.names)
-        self._parse = _Members()
+        self._descs: dict[str, str] = {}
+        for name, desc in words.names:
+            self._descs.setdefault(name, desc)
+        self._members = _Members()
         self._config = {rank: dict(self._configs(dump)) for rank, dump in dumps.items()}
-        self._named = {rank: _names_by_id(dump) for rank, dump in dumps.items()}
+        self._uses = {rank: distinct(dump.rows, "pg_id", "name", "op", "is_p2p") for rank, dump in dumps.items()}
+        self._present = {rank: sorted({name for _, name, _, _ in uses}) for rank, uses in self._uses.items()}
+        self._named = {rank: _names_by_id(uses) for rank, uses in self._uses.items()}
         self._status = {rank: _statuses(dump) for rank, dump in dumps.items()}
         self.all: list[Group] = []
         self.guessed: set[int] = set()
-        self._keys: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._keys: dict[tuple[str, int], int] = {}
         self._peers = self._told()
         self._ids = {rank: self._ids_of(rank) for rank in dumps}
+        self._by_peers = self._peer_names()
         self._users = self._using()
+        self._guesses: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._highest = max(dumps, default=0)
         self._by_name = {
-            rank: {code: self._key(rank, *self._names[code]) for code in _present(dump)} for rank, dump in dumps.items()
+            rank: {code: self._key(rank, *self._names[code]) for code in present}
+            for rank, present in self._present.items()
         }
         self.unplaced: Counter[int] = Counter()
         self._counters = {rank: dict(self._placed(rank)) for rank in dumps}
@@ -90,7 +100,7 @@ class Groups:
             for group in config.values():
                 if group.ranks and group.name:
                     self._key(rank, group.name, group.desc)
-        self.backends, self.with_p2p = self._uses(words)
+        self.backends, self.with_p2p = self._used(words)
         worlds = [len(group.ranks) for group in self.all if group.desc == DEFAULT]
         self.world_size = max(worlds, default=None)
 
@@ -105,30 +115,34 @@ class Groups:
         """The counters that a rank's dump has, by key of the group."""
         return self._counters[rank]
 
+    def enqueued(self, rank: int) -> int:
+        """Calls that a rank has made in all groups, by its counters, those of groups not told included."""
+        return sum(max(status.enqueued, 0) for status in self._status[rank].values())
+
     def is_stranger(self, rank: int) -> bool:
         """Whether a rank is no member of the default group that its own dump tells: its number is wrong."""
         worlds = [group.ranks for group in self._config[rank].values() if group.desc == DEFAULT and group.ranks]
-        return bool(worlds) and all(rank not in ranks for ranks in worlds)
+        return bool(worlds) and not any(self._members.has(ranks, rank) for ranks in worlds)
 
     def _configs(self, dump: Dump) -> Iterator[tuple[str, Config]]:
         config = (dump.head or {}).get("pg_config")
         for key, group in config.items() if isinstance(config, dict) else ():
             if isinstance(group, dict):
                 name, desc = group.get("name", key), group.get("desc", "")
-                ranks = self._parse(group.get("ranks"))
+                ranks = self._members.read(group.get("ranks"))
                 if isinstance(name, str):
                     yield name, Config(name, desc if isinstance(desc, str) and desc != "undefined" else "", ranks)
             elif isinstance(group, list):  # torch 2.3
-                yield str(key), Config(str(key), DEFAULT if number(key) == 0 else "", self._parse(group))
+                yield str(key), Config(str(key), DEFAULT if number(key) == 0 else "", self._members.read(group))
 
-    def _told(self) -> dict[str, set[Config]]:
-        """The groups that any dump tells the members of, by name."""
-        found: dict[str, set[Config]] = {}
+    def _told(self) -> dict[str, list[tuple[int, ...]]]:
+        """The member lists that dumps tell of a group, by its name."""
+        found: dict[str, dict[int, tuple[int, ...]]] = {}
         for config in self._config.values():
             for group in config.values():
                 if group.ranks and group.name:
-                    found.setdefault(group.name, set()).add(group)
-        return found
+                    found.setdefault(group.name, {})[id(group.ranks)] = group.ranks
+        return {name: list(lists.values()) for name, lists in found.items()}
 
     def _ids_of(self, rank: int) -> dict[int, str]:
         """Group names by the number of the group in the process."""
@@ -147,17 +161,18 @@ class Groups:
     def _using(self) -> dict[tuple[str, str], set[int]]:
         """The ranks that have entries of a group, or counters of it by a peer's numbers."""
         users: dict[tuple[str, str], set[int]] = {}
-        for rank, dump in self._dumps.items():
-            for code in _present(dump):
+        for rank, present in self._present.items():
+            for code in present:
                 users.setdefault(self._names[code], set()).add(rank)
         if not self._peers:  # gloo: numbers are all that is left to a rank without entries
-            for pg_id, codes in self._peer_names().items():
+            for pg_id, codes in self._by_peers.items():
                 if len(codes) == 1:
                     with_it = (rank for rank, status in self._status.items() if pg_id in status)
                     users[self._names[next(iter(codes))]].update(with_it)
         return users
 
     def _peer_names(self) -> dict[int, set[int]]:
+        """Codes of the names that entries of any rank give to the group of a number."""
         found: dict[int, set[int]] = {}
         for named in self._named.values():
             for pg_id, code in named.items():
@@ -165,54 +180,62 @@ class Groups:
         return found
 
     def _placed(self, rank: int) -> Iterator[tuple[int, Status]]:
-        by_peers = self._peer_names()
         for pg_id, status in self._status[rank].items():
             name = self._ids[rank].get(pg_id)
             if name is None:
-                name = self._by_desc(rank, {self._names[code] for code in by_peers.get(pg_id, ())})
+                name = self._by_desc(rank, pg_id)
             if name is None:
                 self.unplaced[rank] += 1
                 continue
-            desc = next((desc for one, desc in self._names if one == name), "")
-            yield self._key(rank, name, desc), status
+            yield self._key(rank, name, self._descs.get(name, "")), status
 
-    def _by_desc(self, rank: int, peers: set[tuple[str, str]]) -> str | None:
+    @functools.cached_property
+    def _desc_by_peers(self) -> dict[int, str]:
+        """What all peers alike call the group of a number."""
+        descs = {pg_id: {self._names[code][1] for code in codes} for pg_id, codes in self._by_peers.items()}
+        return {pg_id: next(iter(told)) for pg_id, told in descs.items() if len(told) == 1}
+
+    def _by_desc(self, rank: int, pg_id: int) -> str | None:
         """A group of this rank's by what its peers call the group of that number."""
-        descs = {desc for _, desc in peers}
-        own = [name for name, group in self._config[rank].items() if group.name and group.desc in descs]
-        if len(descs) == 1 and len(own) == 1:
+        desc, peers = self._desc_by_peers.get(pg_id), self._by_peers.get(pg_id, ())
+        own = [name for name, group in self._config[rank].items() if group.name and group.desc == desc]
+        if len(own) == 1:
             return own[0]
-        return next(iter(peers))[0] if len(peers) == 1 and not self._peers else None
+        return self._names[next(iter(peers))][0] if len(peers) == 1 and not self._peers else None
 
     def _key(self, rank: int, name: str, desc: str) -> int:
         own = self._config[rank].get(name)
         if own is None or not own.ranks or not name:
-            told = [group for group in self._peers.get(name, ()) if rank in group.ranks]
-            own = told[0] if len({group.ranks for group in told}) == 1 else None
+            told = [ranks for ranks in self._peers.get(name, ()) if self._members.has(ranks, rank)]
+            own = Config(name, desc, told[0]) if len(told) == 1 else None
         is_guessed = own is None
         if own is None:
             own = Config(name, desc, self._guess(rank, name, desc))
-        key = self._keys.get((name, own.ranks))
+        key = self._keys.get((name, id(own.ranks)))  # there is one list of the same members
         if key is None:
-            key = self._keys[name, own.ranks] = len(self.all)
+            key = self._keys[name, id(own.ranks)] = len(self.all)
             self.all.append(Group(name, own.desc or desc, own.ranks))
             if is_guessed:
                 self.guessed.add(key)
         return key
 
     def _guess(self, rank: int, name: str, desc: str) -> tuple[int, ...]:
-        users = self._users.get((name, desc), set()) | {rank}
-        highest = max(self._dumps)
-        if desc == DEFAULT and highest <= _MOST_GAPS * len(self._dumps):
-            return tuple(range(highest + 1))  # it is of all ranks, and they are numbered from 0
-        return tuple(sorted(users))
+        users = self._users.get((name, desc), set())
+        is_of_all = desc == DEFAULT and self._highest <= _MOST_GAPS * len(self._dumps)
+        if rank not in users and not is_of_all:
+            return self._members.one(tuple(sorted(users | {rank})))
+        if (name, desc) not in self._guesses:
+            # The default group is of all ranks, and they are numbered from 0.
+            guess = tuple(range(self._highest + 1)) if is_of_all else tuple(sorted(users))
+            self._guesses[name, desc] = self._members.one(guess)
+        return self._guesses[name, desc]
 
-    def _uses(self, words: Vocabulary) -> tuple[list[str], set[int]]:
+    def _used(self, words: Vocabulary) -> tuple[list[str], set[int]]:
         spelled = [ops.spelled(name) for name in words.ops]
         backends = [""] * len(self.all)
         with_p2p: set[int] = set()
-        for rank, dump in self._dumps.items():
-            for name, op, is_p2p in distinct(dump.rows, "name", "op", "is_p2p"):
+        for rank, uses in self._uses.items():
+            for _, name, op, is_p2p in uses:
                 key = self._by_name[rank][name]
                 if spelled[op].backend != _MIRROR:
                     backends[key] = backends[key] or spelled[op].backend
@@ -224,32 +247,42 @@ class Groups:
 
 
 class _Members:
-    """Reads member lists; those of a job are many and alike, and long."""
+    """Member lists; those of a job are many and alike, and long: of each there is one, and its identity tells it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._by_text: dict[str, tuple[int, ...]] = {}
+        self._lists: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._sets: dict[int, frozenset[int]] = {}
 
-    def __call__(self, value: Any) -> tuple[int, ...]:
+    def read(self, value: Any) -> tuple[int, ...]:
+        """The members that a dump tells, as text or as a list; none where they make no sense."""
         if isinstance(value, str):
-            if value not in self._known:
-                self._known[value] = _checked([int(digits) for digits in _NUMBER.findall(value) if len(digits) < 10])
-            return self._known[value]
-        return _checked([number(one) for one in value]) if isinstance(value, list) else ()
+            if value not in self._by_text:
+                numbers = [int(digits) for digits in _NUMBER.findall(value) if len(digits) < 10]
+                self._by_text[value] = self.one(_checked(numbers))
+            return self._by_text[value]
+        return self.one(_checked([number(one) for one in value])) if isinstance(value, list) else ()
+
+    def one(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """The one list of these members."""
+        return self._lists.setdefault(ranks, ranks)
+
+    def has(self, ranks: tuple[int, ...], rank: int) -> bool:
+        """Whether a rank is in one of these lists."""
+        if id(ranks) not in self._sets:
+            self._sets[id(ranks)] = frozenset(ranks)
+        return rank in self._sets[id(ranks)]
 
 
 def _checked(ranks: list[int]) -> tuple[int, ...]:
     return tuple(ranks) if all(0 <= rank <= MOST_RANK for rank in ranks) and len(set(ranks)) == len(ranks) else ()
 
 
-def _present(dump: Dump) -> list[int]:
-    return [code for (code,) in distinct(dump.rows, "name")]
-
-
-def _names_by_id(dump: Dump) -> dict[int, int]:
+def _names_by_id(uses: list[tuple[int, ...]]) -> dict[int, int]:
     """Codes of the group names by the number of the group in the process, where each has one."""
-    pairs = distinct(dump.rows, "pg_id", "name")
+    pairs = {(pg_id, name) for pg_id, name, _, _ in uses}
     counts = Counter(pg_id for pg_id, _ in pairs)
-    return {pg_id: code for pg_id, code in pairs if counts[pg_id] == 1 and pg_id != NONE}
+    return {pg_id: code for pg_id, code in sorted(pairs) if counts[pg_id] == 1 and pg_id != NONE}
 
 
 def _statuses(dump: Dump) -> dict[int, Status]:

@@ -5,6 +5,7 @@ Source: getCollectiveTrace in FlightRecorderDetail.hpp, torch 2.8 to 2.14, for t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,16 +53,20 @@ _SIZED: Final = ("input_sizes", "input_dtypes", "output_sizes", "output_dtypes")
 class Layout:
     """Where an entry's opcodes are, and its fields.
 
+    Masks are as words of 8 bytes, 255 at the offsets that they cover and 0 elsewhere, also behind the entry.
+
     Attributes:
         length: Bytes of the entry.
-        mask: 255 at the offsets of all opcodes and of the references to keys; 0 elsewhere.
+        mask: Covers all opcodes and the references to keys.
         wanted: What is there; 0 elsewhere.
         numbers: Numpy type, offsets of all bytes, and places among `entries.FIELDS` of the numbers of each type.
         absent: Places of the numbers whose value is None.
         duration: Offset of the duration; None: it has none.
         sizes: Offsets of the first and behind the last byte of the fields that tell the size.
-        rest: Offsets of all other bytes that vary.
-        references: Offsets and widths of the numbers of stored values among them.
+        sized: Covers them.
+        size_references: Offsets and widths of the numbers of stored values there.
+        rest: Covers all other bytes that vary.
+        references: Offsets and widths of the numbers of stored values there.
         group: The same of the name and the description of the group.
         keys: Numbers of the stored keys that it refers to, and the keys.
     """
@@ -73,6 +78,8 @@ class Layout:
     absent: _Array
     duration: int | None
     sizes: tuple[int, int]
+    sized: _Array
+    size_references: tuple[tuple[int, int], ...]
     rest: _Array
     references: tuple[tuple[int, int], ...]
     group: tuple[tuple[int, int], tuple[int, int]]
@@ -126,6 +133,7 @@ def layout_of(entry: bytes, memo: dict[int, Any]) -> Layout | None:
 def _fields(entry: bytes, memo: dict[int, Any], begins: list[int], fixed: list[int]) -> Layout | None:
     ends = [*begins[2::2], len(entry) - 1]
     spans: dict[str, tuple[int, int]] = {}
+    numbers_of: dict[str, int] = {}
     keys: dict[str, tuple[int, int]] = {}
     for key_at, value_at, end in zip(begins[::2], begins[1::2], ends, strict=True):
         number = int.from_bytes(entry[key_at + 1 : value_at], "little")
@@ -133,8 +141,8 @@ def _fields(entry: bytes, memo: dict[int, Any], begins: list[int], fixed: list[i
         if entry[key_at] not in b"hj" or not isinstance(name, str) or name in spans:
             return None
         spans[name] = (value_at, end)
-        keys[name] = key_at, number
-        fixed += range(key_at + 1, value_at)
+        keys[name] = key_at, value_at
+        numbers_of[name] = number
     order = list(spans)
     sized = [order.index(name) for name in _SIZED if name in spans]
     if len(sized) != len(_SIZED) or sized != list(range(sized[0], sized[0] + len(_SIZED))):
@@ -144,27 +152,35 @@ def _fields(entry: bytes, memo: dict[int, Any], begins: list[int], fixed: list[i
     duration = spans.get("duration_ms", (None, 0))[0]
     if numbers is None or group is None or (duration is not None and entry[duration] != ord("G")):
         return None
-    places = sorted(set(fixed))
+    opcodes, fixed = fixed, [*fixed, *(at for begin, end in keys.values() for at in range(begin, end))]
     sizes = keys[_SIZED[0]][0], spans[_SIZED[-1]][1]
-    taken = {*places, *range(*sizes)}
+    taken = {*fixed, *range(*sizes)}
     for name in (*_COUNTED, *_IGNORED, "duration_ms", "process_group"):
         taken.update(range(*spans.get(name, (0, 0))))
-    rest = [at for at in range(len(entry)) if at not in taken]
-    mask = np.zeros(len(entry), np.uint8)
-    mask[places] = 0xFF
+    rest = {at for at in range(len(entry)) if at not in taken}
+    references = [(at + 1, _WIDTHS[entry[at]]) for at in opcodes if entry[at] in b"hj"]
+    mask = _mask(fixed, len(entry))
     return Layout(
         length=len(entry),
         mask=mask,
-        wanted=np.frombuffer(entry, np.uint8) & mask,
+        wanted=np.frombuffer(entry.ljust(8 * len(mask), b"\0"), np.uint64) & mask,
         numbers=tuple(_by_kind(numbers, kind) for kind in sorted({kind for _, _, kind in numbers} - {""})),
         absent=np.array([AT[column] for column, _, kind in numbers if not kind], np.int64),
         duration=None if duration is None else duration + 1,
         sizes=sizes,
-        rest=np.array(rest, np.int64),
-        references=tuple((at + 1, _WIDTHS[entry[at]]) for at in places if entry[at] in b"hj" and at + 1 in set(rest)),
+        sized=_mask(range(*sizes), len(entry)),
+        size_references=tuple(one for one in references if one[0] in range(*sizes)),
+        rest=_mask(rest, len(entry)),
+        references=tuple(one for one in references if one[0] in rest),
         group=group,
-        keys=tuple((number, name) for name, (_, number) in keys.items()),
+        keys=tuple((number, name) for name, number in numbers_of.items()),
     )
+
+
+def _mask(offsets: Iterable[int], length: int) -> _Array:
+    covered = np.zeros(-(-length // 8) * 8, np.uint8)
+    covered[list(offsets)] = 0xFF
+    return covered.view(np.uint64)
 
 
 def _numbers(entry: bytes, spans: dict[str, tuple[int, int]]) -> list[tuple[str, int, str]] | None:

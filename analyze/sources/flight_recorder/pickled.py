@@ -20,8 +20,13 @@ MOST_BYTES: Final = 1 << 20
 """Bytes of opcodes for one value. A list takes 64 bytes of memory and one of the file; torch writes kilobytes."""
 MOST_STORED: Final = 1 << 22
 """Values in the memo: torch stores each name and each frame once, Python's pickler twenty values for each call."""
+LONG_TEXT: Final = 1 << 10
+"""Bytes of a text of which one copy serves all dumps of a job: member lists, 117 KB for 16,384 ranks in each dump."""
+_MOST_LONG: Final = 1 << 20
+_MOST_LONGS: Final = 64
 _MOST_DEPTH: Final = 64
 _MOST_DIGITS: Final = 40
+_SHOWN_BYTES: Final = 64
 _MOST_NAME: Final = 200
 _KEYS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 """What a key of a dictionary may be: hashing nested tuples of one another takes for ever."""
@@ -75,6 +80,10 @@ class Cut(PickleProblem):
     """It ends before its end."""
 
 
+Texts = dict[tuple[int, bytes], tuple[bytes, str]]
+"""Long texts by their length and beginning: as bytes, and decoded."""
+
+
 class Machine:
     """The stack machine of pickle, for plain values.
 
@@ -85,16 +94,18 @@ class Machine:
         stack: Values since the last mark.
         marks: The stacks below it, outermost first.
         memo: What was stored for later use, by number. A dictionary: the number may be anything.
+        texts: Long texts of this and other pickles.
         done: The end was reached; the value lies on the stack.
     """
 
-    def __init__(self, data: bytes, memo: dict[int, Any] | None = None) -> None:
+    def __init__(self, data: bytes, memo: dict[int, Any] | None = None, texts: Texts | None = None) -> None:
         self.data = data
         self.pos = 0
         self.limit = MOST_BYTES
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {} if memo is None else memo
+        self.texts: Texts = {} if texts is None else texts
         self.done = False
 
     def value(self) -> Any:
@@ -337,7 +348,21 @@ class Machine:
         return self.data[at : at + length]
 
     def _text(self, at: int, length: int) -> str:
+        if length >= LONG_TEXT:
+            return self._long_text(at, length)
         return self._bytes(at, length).decode("utf-8", errors="replace")
+
+    def _long_text(self, at: int, length: int) -> str:
+        """A text that other dumps have, too: to compare it costs a twentieth of decoding, hashing and keeping it."""
+        key = length, self.data[at : at + _SHOWN_BYTES]
+        raw, text = self.texts.get(key, (b"", ""))
+        if raw and self.data.startswith(raw, at):
+            return text
+        raw = self._bytes(at, length)
+        text = raw.decode("utf-8", errors="replace")
+        if key not in self.texts and length <= _MOST_LONG and len(self.texts) < _MOST_LONGS:
+            self.texts[key] = raw, text
+        return text
 
     def _integer(self, at: int, length: int) -> int:
         if length > MOST_LONG:

@@ -12,6 +12,8 @@ from roundk.analyze.sources.flight_recorder.pickled import APPENDS, MOST_BYTES, 
 
 _FLUSH: Final = 4096
 """Rows that are kept as Python objects."""
+LEAST_BYTES: Final = 8 << 10
+"""Bytes from which on entries are read by the thousand: of some fifty, columns cost more than they save."""
 _FEW: Final = 4
 """Entries that must have a common form for the next attempt to follow at once."""
 
@@ -26,7 +28,7 @@ class Reader:
     """
 
     def __init__(self, data: bytes, words: Vocabulary, bulk: Bulk) -> None:
-        self._machine = Machine(data)
+        self._machine = Machine(data, texts=bulk.texts)
         self._words = words
         self._bulk = bulk
         self._parts: list[np.ndarray[Any, Any]] = []
@@ -79,10 +81,11 @@ class Reader:
         depth = (len(machine.marks), len(machine.stack))
         one_more = (depth[0], depth[1] + 1)
         skip, patience = 0, _FEW
+        is_many = len(machine.data) - machine.pos >= LEAST_BYTES
         while len(machine.marks) == depth[0] and not machine.done:
             if machine.data[machine.pos : machine.pos + 1] == bytes((APPENDS,)):
                 return
-            if not skip:
+            if is_many and not skip:
                 self._flush()
                 taken = self._bulk.take(machine, depth, self._parts)
                 skip, patience = (1, _FEW) if taken >= patience else (patience, 2 * patience)

@@ -41,12 +41,14 @@ NCCL: `net_completion_error` (plugin, status, status_name, opcode, opcode_name, 
 direction, local_gid, remote_gid, hca) · `net_async_event` (plugin, event, code, device, port, is_fatal) ·
 `net_device_failed` (device_index, recovers, failed) · `net_gid_changed` (device, port) · `net_speed_changed` (device,
 port, before_mbit_per_s, after_mbit_per_s) · `net_call_failed` (call, errno, error, peer, peer_port, device, port,
-current_state, next_state) · `net_closed` (peer, port) · `net_socket_error` · `nccl_size_mismatch` (what, local_size,
-remote_size) · `nccl_mismatch` (of_comm_rank) · `nccl_cuda_failure` (error, code) · `nccl_proxy_error`, `nccl_warning`
-(message) · `nccl_returned` (code, error) · `nccl_network` (network) · `nccl_no_device` (plugin) · `nccl_devices`
-(plugin, devices: [index, device, port, link | address]) · `nccl_address` (interface, address) · `nccl_gdr`
-(is_enabled, detail) · `nccl_version` (version) · `nccl_communicator` (comm, nranks, began, finished) ·
-`nccl_init_open` (comm, comm_rank, nranks)
+current_state, next_state, gid_index, local_gid, remote_gid) · `net_closed` (peer, port) · `net_socket_error` ·
+`nccl_size_mismatch` (what, local_size, remote_size) · `nccl_mismatch` (of_comm_rank) · `nccl_cuda_failure` (error,
+code) · `nccl_proxy_error`, `nccl_warning` (message) · `nccl_returned` (code, error) · `nccl_duplicate_gpu`
+(comm_ranks, bus_id) · `nccl_version_mismatch` (sides: [comm_rank, version]) · `nccl_no_interface` (by) ·
+`nccl_setting` (name, value) · `nccl_network` (network) · `nccl_no_device` (plugin) · `nccl_devices` (plugin, devices:
+[index, device, port, link | address]) · `nccl_address` (interface, address) · `nccl_gdr` (is_enabled, detail) ·
+`nccl_version` (version) · `nccl_communicator` (comm, nranks, began, finished) · `nccl_init_open` (comm, comm_rank,
+nranks)
 
 kernel: `xid`, `sxid` (bus_id, xid, name, detail) · `oom_kill` (name, is_cgroup, anon_rss_bytes) · `oom_chosen` (name,
 constraint) · `oom_invoked` (name) · `segfault` (name, library) · `link_down`, `link_up` (device, bus_id, port, state)

@@ -19,7 +19,16 @@ MOST_FACTS: Final = 100_000
 MOST_PAIRS: Final = 100_000
 
 HOST_WIDE: Final = frozenset(
-    {"nccl_network", "nccl_no_device", "nccl_devices", "nccl_address", "nccl_gdr", "nccl_version", "net_speed_changed"}
+    {
+        "nccl_network",
+        "nccl_no_device",
+        "nccl_devices",
+        "nccl_address",
+        "nccl_gdr",
+        "nccl_version",
+        "nccl_setting",
+        "net_speed_changed",
+    }
 )
 """Facts that every process of a host repeats: one per host is kept."""
 _JOB_WIDE: Final = frozenset({"nccl_version"})

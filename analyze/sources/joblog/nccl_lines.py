@@ -15,6 +15,11 @@ Completion errors (transport/net_ib.cc), all of which end in what the NIC said:
 Asynchronous events: `Got async event : port error` (to 2.19, without a device), `mlx5_0:1 Got async event : ..`, `Got
 async error event: ..` (2.23), `Got non-fatal async event: port error(10)` (2.28.7), `async fatal event ..`.
 `Connection closed by remote peer`, `socketProgress..` and `-> 6` are echoes of a peer that ended first.
+
+What NCCL finds wrong when it initialises (init.cc, bootstrap.cc, misc/socket.cc): `Duplicate GPU detected : rank 1 and
+rank 0 both on CUDA device 1b000`, `Mismatched NCCL version detected : rank 1 version 22705 rank 0 version 22703`,
+`Bootstrap : no socket interface found`, `NET/IB : No IP interface found.`, `socketStartConnect: Connect to
+192.0.2.1<5000> failed : ..`; torch repeats them behind `Last error:`. INFO: `NCCL_IB_TIMEOUT set by environment to 22.`
 """
 
 from __future__ import annotations
@@ -25,7 +30,18 @@ from typing import Final
 
 from roundk.analyze.sources.joblog.events import Event, number, present, short
 
-LITERALS: Final = ("NCCL WARN", "Using network ", "Bootstrap", "NCCL INFO NET/", ".cc:", "NCCL version ")
+LITERALS: Final = (
+    "NCCL WARN",
+    "Using network ",
+    "Bootstrap",
+    "NCCL INFO NET/",
+    ".cc:",
+    "NCCL version ",
+    "set by environment to ",
+    "Duplicate GPU detected",
+    "Mismatched NCCL version",
+    "socketStartConnect: ",
+)
 
 _COMPLETION: Final = re.compile(
     r"(?P<plugin>NET/\w+(?:/\w+)?) ?: ?Got completion(?: from peer (?P<peer>[^\s<]{1,100})<(?P<port>\d{1,5})>)? with "
@@ -63,6 +79,10 @@ _CALL: Final = re.compile(
 )
 _ON: Final = re.compile(r"on dev (?P<device>[\w.-]+?)(?::(?P<port>\d{1,3}))?[,\s]")
 _STATES: Final = re.compile(r"curr state (?P<current>\w+), next state (?P<next>\w+)")
+_CALL_GIDS: Final = re.compile(
+    r"(?:local GID index (?P<index>-?\d{1,6}), )?local GID (?P<local>[\da-fA-F:.]{2,60})"
+    r"(?:, remote GIDs? (?P<remote>[\da-fA-F:.]{2,60}))?"
+)
 _CLOSED: Final = re.compile(r"Connection closed by remote peer(?: (?P<peer>[^\s<]{1,100})<(?P<port>\d{1,5})>)?")
 _SIZES: Final = re.compile(
     r"(?P<what>collective mismatch error|posted incorrect receive info|Message truncated|message truncated)"
@@ -71,6 +91,20 @@ _SIZES: Final = re.compile(
 _MISMATCH: Final = re.compile(
     r"Mismatched collective detected, please check your collective calls at and around rank (?P<rank>\d{1,8})"
 )
+_DUPLICATE: Final = re.compile(
+    r"Duplicate GPU detected : rank (?P<rank>\d{1,8}) and rank (?P<other>\d{1,8}) both on CUDA device"
+    r" (?P<bus>[\da-fA-F]{1,16})"
+)
+_VERSIONS: Final = re.compile(
+    r"Mismatched NCCL version detected : rank (?P<rank>\d{1,8}) version (?P<version>\d{1,8})"
+    r" rank (?P<other>\d{1,8}) version (?P<other_version>\d{1,8})"
+)
+_INTERFACE: Final = re.compile(r"(?P<by>Bootstrap|NET/\w+) ?: ?[Nn]o (?:socket|IP) interface found")
+_CONNECT: Final = re.compile(
+    r"socket\w*Connect: [Cc]onnect to (?P<peer>[^\s<]{1,100})<(?P<port>\d{1,5})> (?:failed ?:|returned|timed out)"
+    r" ?(?P<error>[^\n,]{0,120})"
+)
+_SETTING: Final = re.compile(r"(?P<name>NCCL_\w{2,60}) set (?:by environment )?to (?P<value>[^\n]{1,200}?)\.?\s*$")
 _CUDA: Final = re.compile(r"Cuda failure (?:(?P<code>\d{1,4}) )?'(?P<error>[^']{1,200})'")
 _PROXY: Final = re.compile(
     r"(?:\[(?:Service thread|Proxy Service \d{1,8})\]|Failed to execute operation \w+ from rank|Could not"
@@ -104,6 +138,11 @@ _LISTED: Final = 128
 def parse(text: str) -> Iterator[Event]:
     """What a warning, or an INFO line about the network, says."""
     is_warning = "NCCL WARN" in text
+    if (setup := _setup(text)) is not None:
+        yield setup
+        return
+    if not is_warning and (connect := _CONNECT.search(text)) is not None:  # torch repeats it without NCCL's prefix
+        yield _connect(connect)
     found = False
     for event in _network_errors(text) if is_warning or "NET/" in text else ():
         found = True
@@ -205,7 +244,7 @@ def _socket(line: re.Match[str]) -> Event:
 
 
 def _call(line: re.Match[str]) -> Event:
-    on, states = _ON.search(line["rest"]), _STATES.search(line["rest"])
+    on, states, gids = (pattern.search(line["rest"]) for pattern in (_ON, _STATES, _CALL_GIDS))
     error = line["error"].strip(" :")
     fields = present(
         call=line["call"],
@@ -217,11 +256,46 @@ def _call(line: re.Match[str]) -> Event:
         port=number(on["port"]) if on else None,
         current_state=states["current"] if states else None,
         next_state=states["next"] if states else None,
+        gid_index=number(gids["index"]) if gids else None,
+        local_gid=gids["local"] if gids else None,
+        remote_gid=gids["remote"] if gids else None,
     )
     return Event("net_call_failed", f"{line['call']} failed: {error or line['errno'] or '?'}", fields)
 
 
+def _connect(line: re.Match[str]) -> Event:
+    error = line["error"].strip(" :.") or ("timed out" if "timed out" in line[0] else "")
+    fields = present(call="connect", peer=line["peer"], peer_port=number(line["port"]), error=error or None)
+    return Event("net_call_failed", f"connect to {line['peer']} failed: {error or '?'}", fields)
+
+
+def _setup(text: str) -> Event | None:
+    """What NCCL finds wrong with a job when it initialises, be it NCCL or torch that prints it."""
+    if (twice := _DUPLICATE.search(text)) is not None:
+        ranks = [int(twice["rank"]), int(twice["other"])]
+        said = f"communicator ranks {ranks[0]} and {ranks[1]} are both on the GPU at {twice['bus']}"
+        return Event("nccl_duplicate_gpu", said, {"comm_ranks": ranks, "bus_id": twice["bus"]})
+    if (versions := _VERSIONS.search(text)) is not None:
+        sides = [[number(versions["rank"]), _release(versions["version"])]]
+        sides.append([number(versions["other"]), _release(versions["other_version"])])
+        said = " and ".join(f"NCCL {version} on communicator rank {rank}" for rank, version in sides)
+        return Event("nccl_version_mismatch", said, {"sides": sides})
+    return None
+
+
+def _release(code: str) -> str:
+    """`22703` as `2.27.3`. Source: NCCL_VERSION_CODE of nccl.h, 2.9 on."""
+    number_of = int(code)
+    return f"{number_of // 10_000}.{number_of // 100 % 100}.{number_of % 100}" if number_of >= 10_000 else code
+
+
+def _interface(line: re.Match[str]) -> Event:
+    return Event("nccl_no_interface", f"{line['by']}: no network interface found", {"by": line["by"]})
+
+
 _WARNINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Event]], ...]] = (
+    (_INTERFACE, _interface),
+    (_CONNECT, _connect),
     (_CALL, _call),
     (_CLOSED, _closed),
     (_SIZES, _sizes),
@@ -232,6 +306,9 @@ _WARNINGS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Event]],
 
 
 def _info(text: str) -> Iterator[Event]:
+    if (setting := _SETTING.search(text)) is not None:
+        fields = {"name": setting["name"], "value": setting["value"]}
+        yield Event("nccl_setting", f"{setting['name']} is set to {setting['value']}", fields)
     if (network := _NETWORK.search(text)) is not None:
         yield Event("nccl_network", f"NCCL uses network {network['network']}", {"network": network["network"]})
     if (none := _NONE.search(text)) is not None:

@@ -12,9 +12,10 @@ destroyed communicators stay in the dump and do not say so; `rank` is the rank i
 Facts: `comm` (one communicator of a rank: `comm`, `desc`, `comm_rank`, `comm_size`, `iteration`, `comm_time_us`),
 `grouped_p2p` (an unfinished group of sends and receives: `comm`, `number`, `peers`, `is_started`), `proxy_op` (an
 unfinished operation of the network proxy: `comm`, `op_count`, `channel`, `comm_rank`, `remote_rank`, `direction`,
-`state`, `waits_for`, and the steps `posted`, `received`, `transmitted`, `done`), `mapper` (`comm`, `notified_by_peer`,
-`put_to_peer`, `unfinished`), `comm_time` (`per_iteration_us`), `network_speed` (`gb_per_s`), `nic_error` and
-`process_error` (`device`, `port`, `message`).
+`coll`, `steps` in all, `moved_bytes`, `state`, `waits_for`, and the steps `posted`, `received`, `transmitted`, `done`),
+`open_collective` (the first collective that is not done: `comm`, `comm_rank`, `number`, `op`, `bytes` as NCCL counts
+them, `algorithm`, `is_started`), `mapper` (`comm`, `notified_by_peer`, `put_to_peer`, `unfinished`), `comm_time`
+(`per_iteration_us`), `network_speed` (`gb_per_s`), `nic_error` and `process_error` (`device`, `port`, `message`).
 
 Source: see `records`.
 """

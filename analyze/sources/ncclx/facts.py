@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from roundk.analyze.sources import ops
 from roundk.analyze.sources.ncclx.records import Comm, comms, decoded, process, proxy_state, step
 from roundk.analyze.sources.rows import count, words_of
 
 _MOST_OPS: Final = 1_000
 """Unfinished operations of a proxy that are read: each channel has one or two."""
 _MOST_TEXT: Final = 500
+_MOST_NAME: Final = 40
 _MOST_PEERS: Final = 4_096
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_US: Final = 1_000
@@ -37,6 +39,7 @@ def _found(dump: Any) -> Iterator[_Fact]:
     for comm in comms(dump):
         yield _comm(comm)
         yield from _grouped(comm)
+        yield from _open(comm)
         yield from _proxy(comm)
         yield from _mapper(comm)
     yield from _process(process(dump))
@@ -68,6 +71,24 @@ def _grouped(comm: Comm) -> Iterator[_Fact]:
             yield "grouped_p2p", text, fields, record.enqueued_ns
 
 
+def _open(comm: Comm) -> Iterator[_Fact]:
+    """The first collective that is not done: what the operations of the proxy are lined up with."""
+    record = next((one for one in comm.records if not one.is_p2p and one.ended_ns is None), None)
+    if record is not None:
+        width = None if record.dtype is None else ops.dtype(record.dtype)[1]
+        fields = {
+            "comm": comm.hash,
+            "comm_rank": comm.rank,
+            "number": record.number,
+            "op": record.op,
+            "bytes": None if record.count is None or width is None else count(record.count * width),
+            "algorithm": record.algorithm,
+            "is_started": record.started_ns is not None,
+        }
+        state = "is not done" if record.started_ns is not None else "has not started"
+        yield "open_collective", f"{record.op} #{record.number} of communicator {comm.hash} {state}", fields, None
+
+
 def _proxy(comm: Comm) -> Iterator[_Fact]:
     listed = comm.values.get("PT_activeOps")
     for op in listed[:_MOST_OPS] if isinstance(listed, list) else ():
@@ -83,6 +104,9 @@ def _proxy(comm: Comm) -> Iterator[_Fact]:
             "comm_rank": mine,
             "remote_rank": remote,
             "direction": direction,
+            "coll": _name(op.get("coll")),
+            "steps": count(op.get("nSteps")),
+            "moved_bytes": count(op.get("transSize")),
             "state": state,
             "waits_for": waits,
             **{name.lower(): step(op, name) for name in ("POSTED", "RECEIVED", "TRANSMITTED", "DONE")},
@@ -90,6 +114,10 @@ def _proxy(comm: Comm) -> Iterator[_Fact]:
         way = "to" if direction == "send" else "from"
         text = f"the proxy of rank {mine} of communicator {comm.hash} is {state} {way} rank {remote}: waits for {waits}"
         yield "proxy_op", text, fields, _micros(op.get("startTs"))
+
+
+def _name(value: Any) -> str | None:
+    return value[:_MOST_NAME] if isinstance(value, str) and value else None
 
 
 def _mapper(comm: Comm) -> Iterator[_Fact]:

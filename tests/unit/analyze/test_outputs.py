@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
+import pty
+import re
 import subprocess
 import sys
 
@@ -14,10 +17,13 @@ from jobs import Job
 
 from roundk.analyze import diagnose, sources
 from roundk.analyze.case import build
+from roundk.analyze.chart import MAX_LANES
 from roundk.analyze.commands.analyze import command
+from roundk.analyze.finding import Evidence
 from roundk.analyze.output import json as json_form
-from roundk.analyze.output import text
-from roundk.analyze.plot import MAX_LANES, draw
+from roundk.analyze.output import markdown, safe, text, words
+from roundk.analyze.picture import pictures
+from roundk.analyze.plot import draw
 from roundk.tracer.errors import RunError
 
 VERDICT_KEYS = {
@@ -158,3 +164,166 @@ def test_picture_that_cannot_be_drawn_leaves_the_exit_code_of_the_verdict(tmp_pa
     assert result.exit_code == 1
     assert "RANK_NOT_ENTERED" in result.stdout
     assert result.stderr.startswith("roundk: ")
+
+
+def shown(case, **options):
+    report = diagnose.report(case)
+    return text.render(report, pictures(case, report), **options)
+
+
+def test_text_is_in_the_order_of_what_is_asked_first():
+    lines = shown(case_of(hung())).splitlines()
+    order = ["FAILED  RANK_NOT_ENTERED (IDLE)", "Who waits for whom", "Next", "Evidence [time after the onset]"]
+    order += ["Not checked", "`roundk explain RANK_NOT_ENTERED` tells what that means.", "Read: 4 of 4 ranks."]
+    assert [line for line in lines if line in order] == order
+    assert lines.index("Next") < 20
+    wait = lines.index("Who waits for whom")
+    assert lines[wait + 1] == "  ranks 0, 2, 3 in all_reduce #6 of group default_pg  -> rank 1 (not entered)"
+
+
+def nested():
+    """Rank 1 is missing in two groups; rank 0 waits for it, and therefore ranks 2, 4, 6 wait for rank 0."""
+    job = Job(8)
+    pairs = [job.group([2 * n, 2 * n + 1], f"tp{n}") for n in range(4)]
+    even, odd = job.group([0, 2, 4, 6], "dp0"), job.group([1, 3, 5, 7], "dp1")
+    for group in (*pairs, even, odd):
+        job.round(group=group)
+    job.hang(group=pairs[0], without=[1]).hang(group=odd, without=[1]).hang(group=even, without=[0])
+    return case_of(job.trace(ended=200, exit_code=1))
+
+
+def test_who_waits_through_others_is_told_behind():
+    case = nested()
+    (picture,) = pictures(case, diagnose.report(case))
+    assert [(one.ranks, one.on) for one in picture.roots] == [((0,), (1,)), ((3, 5, 7), (1,))]
+    assert [(one.ranks, one.on, one.state) for one in picture.behind] == [((2, 4, 6), (0,), "held up")]
+    assert (picture.direct, picture.through) == ((0, 3, 5, 7), (2, 4, 6))
+    assert "  ranks 2, 4, 6 in all_reduce #2 of group dp0  -> rank 0 (held up)" in shown(case).splitlines()
+
+
+def test_many_rounds_behind_are_counted():
+    job = Job(16)
+    chain = [job.group([n, n + 1], f"g{n}") for n in range(15)]
+    for group in chain:
+        job.round(group=group)
+    for number, group in enumerate(chain):
+        job.hang(group=group, without=[number])
+    case = case_of(job.trace(ended=200, exit_code=1))
+    lines = shown(case).splitlines()
+    assert "  rank 1 in all_reduce #2 of group g0  -> rank 0 (not entered)" in lines
+    assert "  ranks 2-15 wait for these, in 14 more rounds of 14 groups" in lines
+
+
+def test_circle_is_drawn_as_one():
+    job = Job(4)
+    one, other = job.group(range(4), "dp"), job.group(range(4), "tp")
+    job.hang(only=[0, 1, 2], group=one).hang(only=[3], group=other)
+    lines = shown(case_of(job.trace(ended=200, exit_code=1))).splitlines()
+    at = lines.index("Who waits for whom, in a circle")
+    assert lines[at + 1 : at + 3] == [
+        "  ranks 0-2 in all_reduce #1 of group dp  -> rank 3 (in another of these)",
+        "  rank 3 in all_reduce #1 of group tp  -> ranks 0-2 (in another of these)",
+    ]
+
+
+def test_round_that_lacks_nobody():
+    case = case_of(Job().rounds(3).hang(gave_up=30).trace(ended=99, exit_code=1))
+    assert "nobody is missing, nobody got out" in shown(case, width=120)
+
+
+def test_evidence_that_ranks_share_is_told_once():
+    pieces = [Evidence(f"rank {rank} was killed by SIGKILL", f"job.log:{rank + 7}", rank) for rank in range(3)]
+    pieces.append(Evidence("node-a: port error", "job.log:7"))
+    verdict = dataclasses.replace(diagnose.report(case_of(hung())).verdicts[0], evidence=tuple(pieces))
+    assert [(piece.what, piece.source) for piece in words.pieces(verdict)] == [
+        ("ranks 0-2 were killed by SIGKILL", "job.log:7, 8, 9"),
+        ("node-a: port error", "job.log:7"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "told"),
+    [
+        (9_490_000_000, "9.490 s of the trace"),
+        (0, "0.000 s of the trace"),
+        (1_795_947_737_101_999_999, "2026-11-29 10:22:17.101 UTC"),
+    ],
+)
+def test_times_of_a_trace_with_its_own_beginning_are_no_dates(time_ns, told):
+    assert words.clock(time_ns) == told
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("world", [2, 4, 64])
+def test_text_fits_with_many_ranks(width, world):
+    case = case_of(hung(world))
+    assert max(map(len, shown(case, width=width).splitlines())) <= width
+
+
+HOSTILE = "<img src=x onerror=alert(1)>|@all `x` *y* #5 [z](http://z)"
+
+
+def test_markdown_has_tables_and_nothing_that_forges_link():
+    case = case_of(hung())
+    report = diagnose.report(case)
+    told = markdown.render(report, pictures(case, report))
+    assert told.startswith("### FAILED: RANK_NOT_ENTERED (IDLE)\n\n**Rank 1 never entered `all_reduce #6` of group")
+    assert "| ranks 0, 2, 3 | in `all_reduce #6` of group default_pg | rank 1 (not entered) |" in told
+    outside = re.sub(r"`[^`\n]*`", "", told.replace("\\`", ""))
+    assert "#6" not in outside
+    assert len(told.splitlines()) <= 50
+
+
+def test_markdown_shows_hostile_names_as_they_are():
+    line = safe.markdown(HOSTILE)
+    outside = re.sub(r"(?<!\\)`[^`\n]*(?<!\\)`", "", line)
+    assert "<" not in outside
+    assert not re.search(r"@|(?<!\\)[|*\[]|#\d|://", outside)
+    assert safe.markdown("a_b __init__") == r"a_b \__init_\_"
+
+
+@pytest.mark.parametrize(
+    ("args", "file", "start"),
+    [
+        (["--format", "text"], None, "FAILED  RANK_NOT_ENTERED"),
+        (["--format", "json"], None, "{\n"),
+        (["--format", "markdown"], None, "### FAILED"),
+        (["--format", "html"], None, "<!DOCTYPE html>"),
+        ([], "report.html", "<!DOCTYPE html>"),
+        ([], "report.md", "### FAILED"),
+        ([], "report.json", "{\n"),
+        ([], "report.txt", "FAILED  RANK_NOT_ENTERED"),
+        (["--format", "json"], "report.html", "{\n"),
+    ],
+)
+def test_each_form_printed_or_written_to_a_file(tmp_path, args, file, start):
+    output = [] if file is None else ["-o", str(tmp_path / file)]
+    result = CliRunner().invoke(command, [str(NEVER_ENTERED), *args, *output])
+    assert result.exit_code == 1
+    told = result.stdout if file is None else (tmp_path / file).read_text()
+    assert told.startswith(start)
+    assert "ank 2 never entered" in told
+    if file is not None:
+        assert result.stdout == ""
+        assert result.stderr == f"roundk: the report is in {tmp_path / file}\n"
+
+
+def test_report_that_cannot_be_written_to_its_file():
+    done = subprocess.run(
+        [sys.executable, "-m", "roundk", "analyze", str(NEVER_ENTERED), "-o", "/dev/full"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "roundk: /dev/full: the report cannot be written: No space left on device\n"
+
+
+def test_page_is_not_poured_into_a_terminal():
+    ours, theirs = pty.openpty()
+    args = [sys.executable, "-m", "roundk", "analyze", str(NEVER_ENTERED), "--format", "html"]
+    done = subprocess.run(args, check=False, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert "-o report.html" in done.stderr

@@ -1,8 +1,15 @@
-"""Skipped calls that show only by what is usual: a call new to all, a call in another group."""
+"""Skipped and added calls: by what is usual, by the place in the code, by what aligns afterwards; what is neither."""
 
 from __future__ import annotations
 
+import time
+
+import dumps
+import pytest
 from jobs import Job, outline
+
+from roundk.analyze import sources
+from roundk.analyze.diagnose import diagnose
 
 
 def ended(job):
@@ -91,3 +98,100 @@ def test_call_that_the_others_added_in_a_sub_group_is_not_skipped():
     job.hang(only=[0, 4], group=sub, enter=at, gave_up=10)
     job.hang(without=[0, 4], enter=at + 0.01, gave_up=10, site="loop_b")
     assert outline(ended(job))[:4] == ("ORDER_DEADLOCK", None, "CODE_DIVERGENCE", ())
+
+
+# Dumps without stacks: only the order of the calls tells
+
+
+A, B, C, D = "nccl:all_reduce", "nccl:all_to_all", "nccl:broadcast", "nccl:barrier"
+
+
+def dumped(folder, calls, *, done):
+    """What dumps say of ranks that made these calls, of which the first `done` completed."""
+    files = {}
+    for rank, ops in enumerate(calls):
+        made = [(dumps.entry if at < done else dumps.scheduled)(at, op) for at, op in enumerate(ops)]
+        told = dumps.status(len(made), -1, done)
+        files[f"trace_rank_{rank}"] = dumps.dump(made, world=len(calls), counters={"0": told})
+    dumps.write(folder, files)
+    trace, _ = sources.load([str(folder)])
+    return diagnose(trace, now_ns=time.time_ns())
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "done"),
+    [
+        ([A, A, A, C], [A, A, A, A], 3),  # it goes on as usual, its peers do something new
+        ([A, B, A, B, A], [A, B, A, B, B], 4),  # it does what would come next
+        ([C], [A], 0),  # there is nothing before it
+        ([C, A], [D, B], 0),  # nor anything alike after it
+        ([C, A], [D, A], 0),  # what comes after it is in its place
+    ],
+)
+def test_another_call_and_nothing_that_aligns_after_it_is_a_mismatch(tmp_path, usual, own, done):
+    report = dumped(tmp_path, [usual, usual, own, usual], done=done)
+    assert outline(report)[:5] == ("SIGNATURE_MISMATCH", "OP", "CODE_DIVERGENCE", (2,), done + 1)
+    assert not any("shift" in text for text in report.verdicts[0].contradictions)
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "seq"),
+    [
+        ([C, A], [A, D], 1),  # the first of all, with what its peers have not come to behind it
+        ([C, A, B], [A, B, D], 1),
+        ([C, A], [A], 1),  # it has made fewer
+        ([A, C, A, B], [A, A, B, D], 2),
+    ],
+)
+def test_call_left_out_with_later_ones_enqueued_is_a_skip(tmp_path, usual, own, seq):
+    report = dumped(tmp_path, [usual, usual, own, usual], done=seq - 1)
+    assert outline(report) == ("SKIPPED_CALL", None, "CODE_DIVERGENCE", (2,), seq, 1)
+
+
+@pytest.mark.parametrize(("usual", "own"), [([C, A], [D, C]), ([C, A, B], [D, C, A])])
+def test_call_put_in_before_all_others_is_an_addition(tmp_path, usual, own):
+    report = dumped(tmp_path, [usual, usual, own, usual], done=0)
+    assert outline(report) == ("EXTRA_CALL", None, "CODE_DIVERGENCE", (2,), 1, 1)
+
+
+def test_skip_that_only_the_place_in_the_code_tells_says_so():
+    report = ended(new_call("other"))
+    assert "no later call shows the shift, only the places in the code that the calls come from" in (
+        report.verdicts[0].contradictions
+    )
+
+
+def test_another_call_from_the_usual_place_is_no_skip():
+    """One line calls what a variable holds."""
+    job = Job()
+    for _ in range(5):
+        job.round(site="loop_a").round(op="all_gather", site="loop_b")
+    at = job.clock
+    for rank in range(4):
+        op = {"op": "all_reduce"} if rank == 3 else {"op": "barrier", "numel": 0}
+        job.call(rank, at, at + 10, outcome="failed", site="loop_a", **op)
+    job.clock = at + 10
+    assert outline(ended(job))[:4] == ("SIGNATURE_MISMATCH", "OP", "CODE_DIVERGENCE", (3,))
+
+
+def test_difference_without_a_time_comes_after_one_with_a_time(tmp_path):
+    """Two groups hang in different calls; when those of the first were made is not recorded."""
+    groups = {"1": dumps.group("1", [0, 1, 2], "untimed"), "2": dumps.group("2", [3, 4, 5], "timed")}
+    files = {}
+    for rank in range(6):
+        name = "1" if rank < 3 else "2"
+        made = dumps.scheduled(
+            0, C if rank in (0, 3) else A, process_group=(name, groups[name]["desc"]), pg_id=int(name)
+        )
+        if rank < 3:
+            made["time_created_ns"] = None
+        files[f"trace_rank_{rank}"] = dumps.dump(
+            [made], world=6, groups=groups, counters={name: dumps.status(1, -1, -1)}
+        )
+    dumps.write(tmp_path, files)
+    trace, _ = sources.load([str(tmp_path)])
+    verdicts = diagnose(trace, now_ns=time.time_ns()).verdicts
+    assert [(v.structure, v.culprit_ranks) for v in verdicts] == [
+        ("SIGNATURE_MISMATCH", (3,)),
+        ("SIGNATURE_MISMATCH", (0,)),
+    ]

@@ -46,3 +46,28 @@ def test_a_straggler_does_not_hide_an_error_of_a_ranks_own():
     job.exits(0, 1, 3, at=9.4, signal=15)
     report = job.report(ended=job.clock + 10, exit_code=1)
     assert [v.structure for v in report.verdicts] == ["ERROR_REPORTED", "STRAGGLER"]
+
+
+def test_a_job_that_is_still_outside_of_all_calls():
+    job = Job().rounds(20)
+    at = job.clock
+    for rank in range(4):
+        job.stack(rank, "/home/u/save.py:7 save", "/home/u/train.py:60 <module>", at=at + 60)
+    report = job.report(alive=at + 200, now=at + 201)
+    assert outline(report) == ("STUCK_OUTSIDE", None, "HOST_STALL", (), None, 1)
+    assert report.status == "stuck"
+    assert "save.py:7" in report.verdicts[0].summary
+
+
+def test_a_pause_like_those_before_is_no_standstill():
+    job = Job().rounds(20)
+    job.clock += 100
+    job.rounds(20)
+    at = job.clock
+    assert outline(job.report(alive=at + 200, now=at + 201))[0] == "IN_PROGRESS"
+
+
+def test_a_standstill_of_which_no_stack_tells_names_nobody():
+    job = Job().rounds(20)
+    report = job.report(alive=job.clock + 200, now=job.clock + 201)
+    assert outline(report) == ("STUCK_OUTSIDE", None, "UNDETERMINED", (), None, 3)

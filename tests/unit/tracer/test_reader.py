@@ -242,3 +242,18 @@ def test_a_run_directory_with_nothing_in_it_is_refused(tmp_path):
     (tmp_path / rundir.RUN_FILE).write_text(json.dumps({"roundk_schema": 1}))
     with pytest.raises(RunError, match="nothing"):
         reader.read_run(tmp_path)
+
+
+def test_a_folder_that_vanishes_meanwhile_hides_no_run(tmp_path, monkeypatch):
+    Rank(tmp_path, 0, host="node-b")
+    gone = tmp_path / "node-a"
+    gone.mkdir()
+
+    def scandir(path, real=os.scandir):
+        if pathlib.Path(path).name == gone.name:
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    assert reader.is_run(tmp_path)
+    assert not reader.is_run(tmp_path / "node-b")

@@ -600,3 +600,24 @@ def test_damage_gives_partial_data_or_a_reason(tmp_path, data, is_json):
     assert "t_1" in part.read
     assert len(part.read) + len(part.unreadable) + len(part.ignored) == 2
     assert all(one.why for one in part.unreadable)
+
+
+def test_a_dump_of_another_day_is_left_out_and_said(tmp_path):
+    day = 24 * 3600 * 1000 * MS
+    old = [entry(n) | {"time_created_ns": T0 - day, "time_discovered_started_ns": None} for n in range(3)]
+    for one in old:
+        one["time_discovered_completed_ns"] = T0 - day + MS
+    files = {f"nccl_trace_rank_{rank}": dump([entry(n) for n in range(3)], world=4) for rank in (0, 1, 3)}
+    part = load(tmp_path, files | {"nccl_trace_rank_2": dump(old, world=4)})
+    assert part.calls["rank"].unique().to_list() == [0, 1, 3]
+    assert "nccl_trace_rank_2" not in part.read
+    assert [(one.path, "24 h" in one.why) for one in part.unreadable] == [("nccl_trace_rank_2", True)]
+    assert any("rank" in note and "one run" in note for note in part.notes)
+
+
+def test_ranks_whose_last_calls_lie_an_hour_apart_are_of_one_run(tmp_path):
+    hour = 3600 * 1000 * MS
+    late = [entry(n) | {"time_created_ns": T0 + hour, "time_discovered_completed_ns": T0 + hour} for n in range(3)]
+    part = load(tmp_path, {"r0": dump([entry(0)]), "r1": dump(late)})
+    assert part.calls["rank"].unique().to_list() == [0, 1]
+    assert part.unreadable == ()

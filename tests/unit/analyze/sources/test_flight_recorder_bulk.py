@@ -15,6 +15,14 @@ from roundk.analyze.sources.flight_recorder.entries import Vocabulary, matrix
 from roundk.analyze.sources.flight_recorder.pickled import PickleProblem
 from roundk.analyze.sources.flight_recorder.reader import Reader
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_entries_are_many():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roundk.analyze.sources.flight_recorder.reader.LEAST_BYTES", 0)
+        yield
+
+
 FRAMES = [
     [{"name": "f", "filename": "/home/u/train.py", "line": line}, {"name": "<module>", "filename": "/t.py", "line": 1}]
     for line in range(3)
@@ -195,3 +203,26 @@ def test_the_two_ways_agree_on_opcodes_in_the_wrong_place(opcodes):
                 reader.head()
                 outcomes.append((problem, [row[0] for part in reader.parts() for row in part.tolist() if row[10] >= 0]))
             assert outcomes[0] == outcomes[1]
+
+
+def test_long_texts_of_several_dumps_are_one_and_never_another():
+    listed = [", ".join(map(str, range(start, 800))) for start in (0, 0, 1)]
+    listed.append(listed[0][:-3] + "998")  # begins alike and is as long
+    words = Vocabulary()
+    bulk = Bulk(words)
+    found = []
+    for ranks in [*listed, listed[0]]:
+        reader = Reader(pickled(dump([entry(1)], extra=ranks)), words, bulk)
+        reader.run()
+        found.append(reader.head()["extra"])
+    assert found == [*listed, listed[0]]
+    assert found[0] is found[1] is found[4]
+
+
+def test_long_text_that_is_cut_is_told():
+    whole = pickled(dump([entry(1)], extra="7" * 5000))
+    words = Vocabulary()
+    bulk = Bulk(words)
+    Reader(whole, words, bulk).run()
+    with pytest.raises(PickleProblem):
+        Reader(whole[:3000], words, bulk).run()

@@ -1,0 +1,302 @@
+"""Which faults lie on the path of a structure: of its ranks and hosts, on ports that its group uses, and in time.
+
+A fault that healthy hosts report alike explains nothing; one that came later than the waiting can be is no cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze.case import Case
+from roundk.analyze.endings import How
+from roundk.analyze.finding import Finding
+from roundk.analyze.lost_connections import slack_ns
+from roundk.analyze.names import Cause, Confidence, Detail, Structure
+from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.told import short_host, told
+from roundk.analyze.trace import Trace
+from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES, Trouble
+
+LEVELS: Final = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
+
+BEFORE_NS: Final = 600 * NS_PER_S
+"""A fault older than this at the onset has been lived with. Source: Kokolis et al., Revisiting Reliability in
+Large-Scale Machine Learning Research Clusters (2024): causes within the last ten minutes."""
+
+DEVICE_NS: Final = 60 * NS_PER_S
+"""Hosts enqueue calls ahead of their devices, and drivers report a device that hangs after timeouts of their own."""
+
+DEATH_NS: Final = 30 * NS_PER_S
+"""A kernel's line about the end of a process, and the process's last sign of life, lie no further apart."""
+
+HEALTHY_SHARE: Final = 3
+"""A fault that more than one in so many of the other hosts report alike is of none of them: a switch, a fleet."""
+
+_TICK_NS: Final = 4_096
+_RETRIES: Final = 8
+"""NCCL_IB_RETRY_CNT 7, and the first try."""
+_TIMEOUTS: Final = ((2, 23, 20), (2, 14, 18), (0, 0, 14))
+"""NCCL_IB_TIMEOUT by the first version that has it as its default. Source: NCCL, transport/net_ib.cc at its tags."""
+
+_INSIDE: Final = frozenset(
+    {Structure.ALL_ENTERED_NONE_COMPLETED, Structure.PARTIAL_COMPLETION, Structure.STUCK_IN_INIT}
+)
+_PREFIX: Final = re.compile(r"[A-Za-z]+")
+
+
+@dataclass(frozen=True)
+class Path:
+    """Where a structure's cause may lie.
+
+    Attributes:
+        ranks, hosts: Those to blame or, where nobody is, the members of the group.
+        onset_ns: When the waiting began; None: not told.
+        gave_up_ns: When the first of those who waited gave up; None: not told.
+        is_culprits: Somebody is to blame.
+        ports: Devices over which the group's members send, by host; hosts of which nothing tells it are not there.
+    """
+
+    ranks: frozenset[int]
+    hosts: frozenset[str]
+    onset_ns: int | None
+    gave_up_ns: int | None
+    is_culprits: bool
+    ports: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A fault on the path, how sure that makes it the cause, and what speaks against it."""
+
+    trouble: Trouble
+    sure: Confidence
+    against: tuple[str, ...] = ()
+
+
+def path_of(case: Case, finding: Finding) -> Path:
+    """Where to look for the cause of a finding."""
+    ranks = finding.culprits or (case.member_ranks(finding.group) if finding.group is not None else ())
+    hosts = {short_host(case.endings[rank].host) for rank in ranks if rank in case.endings}
+    return Path(
+        ranks=frozenset(ranks),
+        hosts=frozenset(host for host in hosts if host),
+        onset_ns=finding.onset_ns,
+        gave_up_ns=_gave_up_ns(case),
+        is_culprits=bool(finding.culprits),
+        ports={} if finding.group is None else _ports(case, finding.group),
+    )
+
+
+def suspicions(case: Case, finding: Finding, path: Path) -> list[Suspicion]:
+    """The faults on the path of a finding, the first in time first, those without a time last."""
+    every = case.troubles
+    known = _known_hosts(case) | {one.host for one in every if one.host}
+    found = []
+    for one in every:
+        if not _is_of(one, path) or not _is_in_time(case, finding, one, path):
+            continue
+        weighed = _weighed(case, finding, one, path)
+        if weighed is not None:
+            found.append(weighed)
+    return [kept for one in found if (kept := _against_healthy(one, every, known - path.hosts)) is not None]
+
+
+def unused_ports(case: Case, path: Path) -> list[Trouble]:
+    """Ports on the path's hosts that went down, and that the group does not use."""
+    return [
+        one
+        for one in case.troubles
+        if one.cause in LINK_CAUSES and one.host in path.hosts and _use(path, one) == "unused"
+    ]
+
+
+def lowered(sure: Confidence, levels: int = 1) -> Confidence:
+    """A confidence so many levels down, to `low` at most."""
+    return LEVELS[min(LEVELS.index(sure) + levels, len(LEVELS) - 1)]
+
+
+def retry_budget_ns(trace: Trace) -> int:
+    """How long NCCL's transport tries again before it reports a lost connection.
+
+    Source: InfiniBand's local ACK timeout is 4.096 us x 2^n; n is NCCL_IB_TIMEOUT.
+    """
+    told_n = [
+        fact.text_of("value") or ""
+        for fact in told(trace, ("nccl_setting",))
+        if fact.fields.get("name") == "NCCL_IB_TIMEOUT"
+    ]
+    chosen = [int(value) for value in told_n if value.isdecimal() and int(value) < 32]
+    return (_TICK_NS << (max(chosen) if chosen else _default_timeout(trace))) * _RETRIES
+
+
+def _default_timeout(trace: Trace) -> int:
+    found = [
+        (int(numbers[1]), int(numbers[2]))
+        for fact in told(trace, ("nccl_version",))
+        if (numbers := re.match(r"(\d+)\.(\d+)", fact.text_of("version") or "")) is not None
+    ]
+    version = min(found, default=(2, 23))
+    return next(n for major, minor, n in _TIMEOUTS if version >= (major, minor))
+
+
+def _gave_up_ns(case: Case) -> int | None:
+    said = [fact.time_ns for fact in told(case.trace, ("collective_timeout",)) if fact.time_ns is not None]
+    known = [*said, *([] if case.gave_up_ns is None else [case.gave_up_ns])]
+    return min(known, default=None)
+
+
+def _known_hosts(case: Case) -> set[str]:
+    return {host for ending in case.endings.values() if (host := short_host(ending.host)) is not None}
+
+
+def _is_of(one: Trouble, path: Path) -> bool:
+    return one.rank in path.ranks if one.rank is not None else one.host in path.hosts
+
+
+def _is_in_time(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
+    """Before the waiting began, or as long after that as such a fault can come and still be its cause."""
+    if one.time_ns is None:
+        return True
+    slack = slack_ns(case.trace)
+    ends = [e.at_ns for r in path.ranks if (e := case.endings.get(r)) is not None and e.how is not How.UNKNOWN]
+    died = [at for at in ends if at is not None]
+    if path.is_culprits and finding.detail is Detail.DEAD and died:
+        return any(abs(one.time_ns - at) <= DEATH_NS + slack for at in died)
+    if path.onset_ns is None:
+        return True
+    if one.time_ns < path.onset_ns - BEFORE_NS:
+        return False
+    if path.is_culprits and finding.structure is Structure.RANK_NOT_ENTERED:
+        # Whatever kept a rank from coming may have happened at any time until its peers gave up.
+        return path.gave_up_ns is None or one.time_ns <= path.gave_up_ns + slack
+    after = retry_budget_ns(case.trace) if one.cause in LINK_CAUSES else DEVICE_NS
+    return one.time_ns <= path.onset_ns + after + slack
+
+
+def _weighed(case: Case, finding: Finding, one: Trouble, path: Path) -> Suspicion | None:
+    """How sure a fault in the right place makes it the cause; None: it cannot be."""
+    sure = one.sure
+    if one.time_ns is None or (path.onset_ns is None and one.rank is None):
+        sure = max(sure, Confidence.MEDIUM, key=LEVELS.index)
+    if one.cause in LINK_CAUSES:
+        return _link(case, finding, one, path, sure)
+    is_living = path.is_culprits and finding.detail in (Detail.IDLE, Detail.BUSY, Detail.STOPPED)
+    if is_living and one.cause is Cause.PROCESS_KILLED:
+        return None  # it was alive
+    return (
+        Suspicion(one, sure) if one.rank is not None else _of_host(case, finding, one, path, sure, is_living=is_living)
+    )
+
+
+def _of_host(
+    case: Case, finding: Finding, one: Trouble, path: Path, sure: Confidence, *, is_living: bool
+) -> Suspicion | None:
+    """A fault that is told of a host and not of a rank."""
+    if one.cause is Cause.OOM_KILLED:
+        if is_living:
+            return None  # it was alive, so it was another process
+        if finding.detail is not Detail.DEAD:
+            level = Confidence.MEDIUM if path.is_culprits else Confidence.LOW
+            return Suspicion(one, max(sure, level, key=LEVELS.index), ("whose process that was is not told",))
+    stopped = path.is_culprits and not is_living  # a device or process of this host stopped, and a device of it failed
+    if _is_alone(case, path, one) or (stopped and one.cause in GPU_CAUSES):
+        return Suspicion(one, sure)
+    return Suspicion(one, max(sure, Confidence.MEDIUM, key=LEVELS.index), ("which rank it hit is not told",))
+
+
+def _is_alone(case: Case, path: Path, one: Trouble) -> bool:
+    """Every rank of the fault's host is on the path: whichever it hit, it was one of them."""
+    there = {r for r, ending in case.endings.items() if short_host(ending.host) == one.host}
+    return there <= path.ranks
+
+
+def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confidence) -> Suspicion | None:
+    """A link explains only what goes over it, and never that a rank did not come."""
+    if finding.group is None or (finding.structure not in _INSIDE and finding.structure is not Structure.DEVICE_STUCK):
+        return None
+    members = case.member_ranks(finding.group)
+    hosts = {short_host(case.endings[r].host) if r in case.endings else None for r in members}
+    if len(hosts) == 1 and None not in hosts:
+        return None  # nothing of it leaves the host
+    use = _use(path, one)
+    if use == "unused":
+        return None
+    if use == "used":
+        return Suspicion(one, sure)
+    level = Confidence.MEDIUM if use == "unknown" else Confidence.LOW
+    return Suspicion(
+        one,
+        max(sure, level, key=LEVELS.index),
+        (f"whether the group's traffic goes over {one.device or 'that port'} is not told",),
+    )
+
+
+def _use(path: Path, one: Trouble) -> str:
+    """Whether a group uses a port: used, unused, unknown, or of another kind of name than those that are known."""
+    used = path.ports.get(one.host or "", frozenset())
+    if one.device is None or not used:
+        return "unknown"
+    if one.device in used:
+        return "used"
+    kinds = {_kind(device) for device in used}
+    return "unused" if _kind(one.device) in kinds else "other"
+
+
+def _kind(device: str) -> str:
+    """`mlx` of mlx5_0, `eth` of eth2: RDMA devices and network devices of one card have different names."""
+    found = _PREFIX.match(device)
+    return found[0] if found else ""
+
+
+def _ports(case: Case, group: int) -> dict[str, frozenset[str]]:
+    """Devices over which a group's members send, by host, as NCCL's lines tell."""
+    members = case.member_ranks(group)
+    sizes = {fact.text_of("comm"): fact.number_of("nranks") for fact in told(case.trace, ("nccl_communicator",))}
+    comms = [comm for comm, size in sizes.items() if size == len(members)]
+    ends = case.trace.channels.filter(
+        pl.col("device").is_not_null() & ~pl.col("device").str.contains(r"^\d+$"),
+        pl.col("rank").is_null() | pl.col("rank").is_in(list(members)),
+    )
+    own = ends.filter(pl.col("comm").is_in(comms))
+    used: dict[str, set[str]] = defaultdict(set)
+    for host, device in (ends if own.is_empty() else own).select("host", "device").unique().iter_rows():
+        used[short_host(host) or ""].add(device)
+    listed = _listed(case)
+    return {host: frozenset(used.get(host) or listed.get(host) or set()) for host in used.keys() | listed.keys()}
+
+
+def _listed(case: Case) -> dict[str, set[str]]:
+    """Devices that NCCL lists on each host for the network that it takes there."""
+    networks: dict[str, set[str]] = defaultdict(set)
+    for fact in told(case.trace, ("nccl_network",)):
+        networks[fact.host or ""].add(fact.text_of("network") or "")
+    found: dict[str, set[str]] = defaultdict(set)
+    for fact in told(case.trace, ("nccl_devices",)):
+        host, plugin = fact.host or "", (fact.text_of("plugin") or "").removeprefix("NET/")
+        if host not in networks or plugin in networks[host]:
+            found[host] |= {str(device.get("device")) for device in fact.fields.get("devices", ())}
+    return found
+
+
+def _against_healthy(one: Suspicion, every: tuple[Trouble, ...], healthy: set[str]) -> Suspicion | None:
+    """The same on hosts that are not to blame counts against it; on many of them it is of none."""
+    at = one.trouble.time_ns
+    alike = {
+        other.host
+        for other in every
+        if other.kind == one.trouble.kind
+        and other.host in healthy
+        and (at is None or other.time_ns is None or abs(other.time_ns - at) <= BEFORE_NS)
+    }
+    if not alike:
+        return one
+    if len(alike) * HEALTHY_SHARE > len(healthy):
+        return None
+    names = ", ".join(sorted(str(host) for host in alike)[:3])
+    return Suspicion(one.trouble, lowered(one.sure), (*one.against, f"{names} reported the same and is not stuck"))

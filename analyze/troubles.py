@@ -1,0 +1,268 @@
+"""Faults that a machine reports of itself: GPUs, NVLink, memory, network ports. What others notice of them is no fault.
+
+Echoes stay out: flushed completions (status 5), connections that a peer closed, aborts of watchdogs, NCCL's "remote
+error", the Xids that a program's own fault or the end of another process raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from roundk.analyze.finding import Evidence
+from roundk.analyze.names import Cause, Confidence
+from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.told import Told, short_host, told
+from roundk.analyze.trace import Trace
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45})
+"""Xids that a program's own fault raises, or the end of another process. Source: NVIDIA, Xid errors."""
+
+NVLINK_XIDS: Final = frozenset({74, *range(144, 151)})
+"""NVLink errors; 144 to 150 of NVLink 5. Source: NVIDIA, Xid errors."""
+
+SOFT_XIDS: Final = frozenset({63, 92})
+"""A row that was remapped, single-bit errors above a rate: wear that a job outlives. Source: NVIDIA, Xid errors."""
+
+TIMED_NS: Final = 60 * NS_PER_S
+"""Two samples of a counter no further apart than this tell when it moved."""
+
+GPU_CAUSES: Final = frozenset({Cause.GPU_FAULT, Cause.NVLINK_FAULT})
+LINK_CAUSES: Final = frozenset({Cause.LINK_DOWN, Cause.LINK_FLAP})
+
+_GPU_KINDS: Final = ("xid", "sxid", "cuda_error", "nccl_cuda_failure", "process_error", "pcie_error")
+_LOST_KINDS: Final = ("net_async_event", "link_down", "net_device_failed", "port_module", "nic_error")
+_BACK_KINDS: Final = ("link_up", "net_async_event")
+_KILL_KINDS: Final = ("oom_kill", "slurm_oom", "slurm_task_exit", "segfault", "slurm_node_failure")
+_LOST_EVENTS: Final = ("port error", "fatal", "device failed")
+_BAD_MODULE: Final = ("unplugged", "error", "fail")
+_BACK_EVENTS: Final = ("port active",)
+_LINK_COUNTERS: Final = frozenset({"link_downed", "carrier_down_count", "carrier_changes", "link_down_events_phy"})
+_ECC_COUNTER: Final = r"(?i)^ECC Errors/Volatile/.*Uncorrectable"
+_NVLINK_COUNTER: Final = r"(?i)recovery"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A fault that a rank or host reported of itself.
+
+    Attributes:
+        cause: What it is.
+        sure: How sure the fault alone is, before its place and time are looked at.
+        what: A clause for a sentence: `port mlx5_0 of node-a went down`.
+        time_ns: When; None: not told, or only that it was between two samples far apart.
+        shown: What shows it.
+        kind: What to compare with the same on other hosts.
+        device, port: Network device, where it is a link's.
+        is_counted: A counter tells it, and no line of anybody's log.
+    """
+
+    cause: Cause
+    sure: Confidence
+    what: str
+    host: str | None
+    rank: int | None
+    time_ns: int | None
+    shown: tuple[Evidence, ...]
+    kind: str
+    device: str | None = None
+    port: int | None = None
+    is_counted: bool = False
+
+
+def troubles(trace: Trace) -> list[Trouble]:
+    """All faults, those without a time last, else by time."""
+    moved = _deltas(trace)
+    found = [*_gpu(trace), *_kills(trace), *_links(trace, _still(moved)), *_moved(moved)]
+    return sorted(found, key=lambda one: (one.time_ns is None, one.time_ns or 0))
+
+
+def cuda_fault(text: str) -> tuple[Cause, Confidence] | None:
+    """What a CUDA error says of the hardware; a launch failure or an illegal address may be the program's own."""
+    words = text.lower()
+    if "nvlink" in words:
+        return Cause.NVLINK_FAULT, Confidence.HIGH
+    if re.search(r"\becc\b|ecc_uncorrectable|fallen off the bus|gpu is lost", words):
+        return Cause.GPU_FAULT, Confidence.HIGH
+    return None
+
+
+def _gpu(trace: Trace) -> list[Trouble]:
+    found: list[Trouble] = []
+    for fact in told(trace, _GPU_KINDS):
+        says = _of_gpu(fact)
+        if says is None:
+            continue
+        cause, sure = says
+        part = "NVLink" if cause is Cause.NVLINK_FAULT else "the GPU"
+        of = fact.where or "one process"
+        what = f"{part} of {of} reported a fault: {fact.text}"
+        if fact.time_ns is not None and any(
+            one.kind == _alike(fact, cause)
+            and (one.host, one.rank) == (fact.host, fact.rank)
+            and one.time_ns is not None
+            for one in found
+        ):
+            continue  # the first of a burst is enough
+        found.append(
+            Trouble(cause, sure, what, fact.host, fact.rank, fact.time_ns, (fact.evidence,), _alike(fact, cause))
+        )
+    return found
+
+
+def _alike(fact: Told, cause: Cause) -> str:
+    return f"{fact.kind} {fact.number_of('xid') or cause}"
+
+
+def _of_gpu(fact: Told) -> tuple[Cause, Confidence] | None:
+    if fact.kind == "xid":
+        number = fact.number_of("xid")
+        if number in APPLICATION_XIDS or number is None:
+            return None
+        if number in NVLINK_XIDS:
+            return Cause.NVLINK_FAULT, Confidence.HIGH
+        return Cause.GPU_FAULT, Confidence.LOW if number in SOFT_XIDS else Confidence.HIGH
+    if fact.kind == "sxid":  # of an NVSwitch
+        mild = "non-fatal" in fact.text.lower()
+        return Cause.NVLINK_FAULT, Confidence.MEDIUM if mild else Confidence.HIGH
+    if fact.kind == "pcie_error":
+        is_gpu = "nvidia" in (fact.text_of("driver") or "").lower()
+        return (Cause.GPU_FAULT, Confidence.MEDIUM) if is_gpu else None
+    hard = cuda_fault(f"{fact.text_of('error') or ''} {fact.text_of('message') or ''} {fact.text}")
+    # CUDA's words alone name the rank that noticed: the kernel's log would name the device.
+    return hard or ((Cause.GPU_FAULT, Confidence.LOW) if fact.kind in ("cuda_error", "nccl_cuda_failure") else None)
+
+
+def _kills(trace: Trace) -> list[Trouble]:
+    """Processes that the kernel or the scheduler ended."""
+    found = []
+    for fact in told(trace, _KILL_KINDS):
+        if fact.kind == "slurm_task_exit" and not fact.fields.get("is_oom"):
+            continue
+        host = fact.host or short_host(fact.text_of("node"))
+        of = fact.where or host or "a host"
+        if fact.kind == "segfault":
+            cause, what = Cause.PROCESS_KILLED, f"the process of {of} made a segmentation fault"
+        elif fact.kind == "slurm_node_failure":
+            cause, what = Cause.PROCESS_KILLED, f"Slurm reported that node {of} failed"
+        else:
+            cause, what = Cause.OOM_KILLED, f"memory ran out on {of}: {fact.text}"
+        # A library that crashes on one rank may be anybody's process: it needs the rank.
+        if fact.kind == "segfault" and fact.rank is None:
+            continue
+        found.append(Trouble(cause, Confidence.HIGH, what, host, fact.rank, fact.time_ns, (fact.evidence,), fact.kind))
+    return found
+
+
+def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
+    """Ports that were lost, one trouble for each; a flap where the port came back. Not those that never moved."""
+    back = [fact for fact in told(trace, _BACK_KINDS) if fact.kind == "link_up" or _says(fact, _BACK_EVENTS)]
+    found: dict[tuple[str | None, int | None, str | None, int | None], Trouble] = {}
+    for fact in told(trace, _LOST_KINDS):
+        device, port = fact.text_of("device"), fact.number_of("port")
+        place = (fact.host, fact.rank if fact.host is None else None, device, port)
+        if not _is_loss(fact) or place in found or (fact.host, device) in still:
+            continue
+        again = next((one for one in back if _same_port(one, fact) and _follows(one, fact)), None)
+        named = f"port {device}" if device else "a network port"
+        of = f" of {fact.host or fact.where}" if fact.host or fact.where else ""
+        found[place] = Trouble(
+            cause=Cause.LINK_DOWN if again is None else Cause.LINK_FLAP,
+            sure=Confidence.HIGH if fact.time_ns is not None else Confidence.MEDIUM,
+            what=f"{named}{of} went down{'' if again is None else ' and came back'}",
+            host=fact.host,
+            rank=fact.rank if fact.host is None else None,
+            time_ns=fact.time_ns,
+            shown=(fact.evidence, *(() if again is None else (again.evidence,))),
+            kind="link",
+            device=device,
+            port=port,
+        )
+    return list(found.values())
+
+
+def _says(fact: Told, events: Sequence[str]) -> bool:
+    return any(words in (fact.text_of("event") or "").lower() for words in events)
+
+
+def _is_loss(fact: Told) -> bool:
+    if fact.kind == "net_async_event":
+        return _says(fact, _LOST_EVENTS)
+    return fact.kind != "port_module" or _says(fact, _BAD_MODULE)
+
+
+def _same_port(one: Told, other: Told) -> bool:
+    """The same host and, where both name one, the same device."""
+    names = {one.text_of("device"), other.text_of("device")} - {None}
+    return one.host == other.host and len(names) <= 1
+
+
+def _follows(back: Told, lost: Told) -> bool:
+    return back.time_ns is None or lost.time_ns is None or back.time_ns >= lost.time_ns
+
+
+def _deltas(trace: Trace) -> pl.DataFrame:
+    """Counters that moved: how far, and between which samples they did so first."""
+    keys = ["host", "kind", "device", "port", "counter"]
+    counted = trace.counters.filter(pl.col("value").is_not_null(), pl.col("is_read"))
+    return (
+        counted.with_columns(step=pl.col("value").diff().over(keys), before_ns=pl.col("time_ns").shift(1).over(keys))
+        .group_by(keys, maintain_order=True)
+        .agg(
+            samples=pl.len(),
+            moved=pl.col("step").filter(pl.col("step") > 0).sum(),
+            at_ns=pl.col("time_ns").filter(pl.col("step") > 0).first(),
+            before_ns=pl.col("before_ns").filter(pl.col("step") > 0).first(),
+            source=pl.col("source").last(),
+        )
+        .filter(pl.col("samples") > 1)
+    )
+
+
+def _still(deltas: pl.DataFrame) -> set[tuple[str | None, str]]:
+    """Devices whose link did not move between two samples: one that is down was so all along."""
+    of_links = deltas.filter(pl.col("counter").is_in(_LINK_COUNTERS))
+    sums = of_links.group_by("host", "device").agg(pl.col("moved").sum()).filter(pl.col("moved") == 0)
+    return {(short_host(host), device) for host, device in sums.select("host", "device").iter_rows()}
+
+
+def _moved(deltas: pl.DataFrame) -> list[Trouble]:
+    """What counters of links and GPUs tell that no line of a log does."""
+    found: dict[tuple[str | None, str, Cause], Trouble] = {}
+    for row in deltas.filter(pl.col("moved") > 0).iter_rows(named=True):
+        cause = _of_counter(row)
+        host = short_host(row["host"])
+        if cause is None or (host, row["device"], cause) in found:
+            continue
+        is_timed = None not in (row["at_ns"], row["before_ns"]) and row["at_ns"] - row["before_ns"] <= TIMED_NS
+        text = f"{row['counter']} of {row['device'] or 'the host'} went up by {row['moved']}"
+        is_link = cause in LINK_CAUSES
+        part = f"port {row['device']}" if is_link else row["device"]
+        found[host, row["device"], cause] = Trouble(
+            cause=cause,
+            sure=Confidence.HIGH if is_timed and is_link else Confidence.MEDIUM,
+            what=f"{part} of {host or 'a host'} {'went down' if is_link else 'counted errors'}: {text}",
+            host=host,
+            rank=None,
+            time_ns=row["at_ns"] if is_timed else None,
+            shown=(Evidence(f"{host + ': ' if host else ''}{text}", row["source"], None, row["at_ns"]),),
+            kind="link" if is_link else f"counter {row['counter']}",
+            device=row["device"] if is_link else None,
+            port=row["port"] if is_link else None,
+            is_counted=True,
+        )
+    return list(found.values())
+
+
+def _of_counter(row: dict[str, object]) -> Cause | None:
+    name, kind = str(row["counter"]), row["kind"]
+    if name in _LINK_COUNTERS:
+        # Up and down both count there, so one flap moves it by two.
+        return Cause.LINK_FLAP if name != "carrier_changes" or int(str(row["moved"])) > 1 else Cause.LINK_DOWN
+    if kind == "gpu" and re.search(_ECC_COUNTER, name):
+        return Cause.GPU_FAULT
+    return Cause.NVLINK_FAULT if kind == "nvlink" and re.search(_NVLINK_COUNTER, name) else None

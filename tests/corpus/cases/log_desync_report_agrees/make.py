@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+import cause_inputs as inputs
+import dumps
+
+
+def make(folder):
+    dumps.write(folder, inputs.absent(2, leaves_dump=True) | {"job.log": inputs.desync("[2]")})
