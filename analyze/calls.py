@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze.endings import STOPPED_STATES
 from roundk.analyze.phrases import NS_PER_MS
 from roundk.tracer import words
 
@@ -103,12 +104,12 @@ def _settle(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame) -> 
         .group_by("group", "rank")
         .agg(last_completed=pl.col("seq").max())
     )
-    size = members.group_by("group").agg(size=pl.len())
+    size = members.group_by("group").agg(size=pl.len(), backend=pl.col("backend").first())
     unseen_rounds = (
         unended.join(ends, on=["group", "seq"], how="left")
         .join(later, on=["group", "rank"], how="left")
         .join(size, on="group", how="left")
-        .join(ranks.select("rank", "last_alive_ns", "goodbye_ns", "exit_code"), on="rank", how="left")
+        .join(ranks.select("rank", "last_alive_ns", "goodbye_ns", "exit_code", "process_state"), on="rank", how="left")
         .filter(pl.col("entered") == pl.col("size"))
         .filter(_round_ended())
         .select("row")
@@ -130,7 +131,7 @@ def _unseen_p2p(numbered: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFra
     """
     p2p = numbered.filter(pl.col("p2p"))
     pair = ["group", "src", "dst", "seq"]
-    matched = p2p.group_by(pair).agg(sides=pl.col("op_code").n_unique())
+    matched = p2p.group_by(pair).agg(sides=pl.col("op_code").n_unique(), done=(pl.col("outcome") == "completed").sum())
     taken = served(p2p).with_columns(op=pl.lit("send"), taken=pl.lit(value=True))
     newest = numbered.group_by("rank").agg(
         newest=pl.col("row").max(), ended=pl.col("row").filter(pl.col("outcome") == "completed").max()
@@ -142,12 +143,16 @@ def _unseen_p2p(numbered: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFra
         .join(newest, on="rank", how="left")
         .join(backends, on="group", how="left")
         .with_columns(newest=pl.when(on_device()).then("ended").otherwise("newest"))
-        .join(ranks.select("rank", "goodbye_ns", "exit_code"), on="rank", how="left")
+        .join(ranks.select("rank", "goodbye_ns", "exit_code", "process_state"), on="rank", how="left")
         .with_columns(pl.col("op").cast(pl.String))
         .join(taken, on=["group", "dst", "op"], how="left")
         .filter(
             ((pl.col("sides").fill_null(1) == 2) | pl.col("taken").fill_null(value=False))
-            & ((pl.col("row") < pl.col("newest")) | (pl.col("goodbye_ns").is_not_null() & _exited_with_zero()))
+            & (
+                (pl.col("row") < pl.col("newest"))
+                | (pl.col("goodbye_ns").is_not_null() & _exited_with_zero())
+                | ((pl.col("done") > 0) & _went_on_unseen())
+            )
         )
         .select("row")
     )
@@ -196,4 +201,10 @@ def _round_ended() -> pl.Expr:
     # Some calls never show an end (a functional reduce_scatter on gloo): a later one of the group does it for them.
     passed = pl.col("last_completed") > pl.col("seq")
     left_in_order = pl.col("goodbye_ns").is_not_null() & _exited_with_zero()
-    return (peers_ended_late | passed | left_in_order).fill_null(value=False)
+    stopped = (pl.col("completed") > 0) & _went_on_unseen()
+    return (peers_ended_late | passed | left_in_order | stopped).fill_null(value=False)
+
+
+def _went_on_unseen() -> pl.Expr:
+    """The process is stopped, and its device goes on while nobody sees the ends of what it had been given."""
+    return pl.col("process_state").is_in(sorted(STOPPED_STATES)).fill_null(value=False) & on_device()

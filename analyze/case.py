@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ LIVE_NS: Final = 60 * NS_PER_S
 
 LATE_FLOOR_NS: Final = NS_PER_S
 """Least absence that counts when a whole job is ended at once: below it a rank was merely the last to come."""
+
+MANY: Final = 2
+MANY_SHARE: Final = 0.05
+"""Ranks, and their share of the job, that one fault takes at most."""
 
 START_FLOOR_NS: Final = 10 * NS_PER_S
 """The same for the making and destroying of groups: importing torch and a last save take their time."""
@@ -197,6 +202,13 @@ class Case:
         hung = self.blocked["group"].unique().to_list()
         quiet = [key for key in self.control_groups if key not in hung]
         return self.rounds.filter(~pl.col("group").is_in(quiet))
+
+    def is_many(self, ranks: Collection[int]) -> bool:
+        """More than one fault hits at once: of a moment's snapshot they are rather behind than at fault.
+
+        Source: the cap on culprit sets, two ranks or 5 % of the job.
+        """
+        return len(ranks) > max(MANY, self.trace.ranks.height * MANY_SHARE)
 
     def member_ranks(self, group: int) -> tuple[int, ...]:
         """The members of a group in group order."""

@@ -22,10 +22,6 @@ from roundk.tracer import words
 ON_HOSTS: Final = ("gloo", "mpi", "ucc")
 """Backends without a device of their own: there a lag is a rank that has not got out yet."""
 
-MANY: Final = 2
-MANY_SHARE: Final = 0.05
-"""A device fault is one of a rank or two; more than these and this share of the ranks are no single fault."""
-
 LEAST_NS: Final = NS_PER_S
 """Time after a peer's completion from which on a lag is no tick of a watchdog."""
 
@@ -90,14 +86,14 @@ def _groups(behind: pl.DataFrame) -> str:
 
 
 def _is_lasting(case: Case, group: int, seq: int) -> bool:
-    """Peers completed a call long before whoever did not gave up, or before the job was last heard of."""
-    calls = case.round_calls(group, seq)
-    done = calls.filter(pl.col("outcome") == "completed")["end_ns"].max()
-    if not isinstance(done, int):
-        return False
-    failed = calls.filter(pl.col("outcome") == "failed")["end_ns"].min()
-    until = failed if isinstance(failed, int) else case.gave_up_ns or case.last_alive_ns
-    return until - done >= LEAST_NS
+    """A peer completed a call long before it was last heard of, or somebody waited in it for long; by its own clock."""
+    for row in case.round_calls(group, seq).filter(pl.col("end_ns").is_not_null()).iter_rows(named=True):
+        if row["outcome"] == "failed" and row["enter_ns"] is not None and row["end_ns"] - row["enter_ns"] >= LEAST_NS:
+            return True
+        alive = case.endings[row["rank"]].last_alive_ns if row["rank"] in case.endings else None
+        if row["outcome"] == "completed" and alive is not None and alive - row["end_ns"] >= LEAST_NS:
+            return True
+    return False
 
 
 def _doubts(case: Case, behind: pl.DataFrame, group: int, seq: int) -> tuple[str, ...]:
@@ -109,6 +105,8 @@ def _doubts(case: Case, behind: pl.DataFrame, group: int, seq: int) -> tuple[str
         doubts.append(
             "nobody had given up, and nothing tells for how long it was behind: a job that goes on may look so"
         )
+        if case.is_many(behind["rank"].unique().to_list()):
+            doubts.append("that many are rather behind by a moment than stuck all at once")
     return tuple(doubts)
 
 

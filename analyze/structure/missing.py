@@ -251,7 +251,10 @@ def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ..
         who = f"{ranks_text(unseen)} may wait in {verb(unseen, 'one', 'some')}"
         doubts.append(f"sends and receives are not in gloo's dumps, and this job makes some: {who}")
     if lead.detail not in (*_WENT_FIRST, Detail.EXITED_EARLY):
-        doubts.extend(open_doubts(case, [] if lead.absent_ns is None else [lead.absent_ns]))
+        unproven = open_doubts(case, [] if lead.absent_ns is None else [lead.absent_ns])
+        doubts.extend(unproven)
+        if unproven and case.is_many(culprits):
+            doubts.append("that many are rather behind by a moment than held up all at once")
     return tuple(doubts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from roundk.analyze import cause
-from roundk.analyze.case import Case
+from roundk.analyze.case import LATE_FLOOR_NS, Case
 from roundk.analyze.finding import Evidence, Finding
 from roundk.analyze.names import Structure
 from roundk.analyze.phrases import ranks_text, verb
@@ -49,6 +49,8 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound, late: tuple[int, ...
     few = 2 * len(late) <= len(stuck.entered)
     waiting = tuple(rank for rank in stuck.inside if rank not in late)
     victims, groups = graph.victims(late)
+    spans = seen_open(case, stuck)
+    proven = case.gave_up_ns is not None or max(spans, default=0) >= LATE_FLOOR_NS
     its = verb(late, "its kernel", "their kernels")
     return Finding(
         structure=Structure.KERNEL_NOT_STARTED,
@@ -66,7 +68,8 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound, late: tuple[int, ...
         victim_groups=tuple(sorted({*groups, stuck.group})),
         reason=cause.UNDETERMINED,
         doubts=(
-            *open_doubts(case, seen_open(case, stuck)),
+            *open_doubts(case, spans),
+            *(() if proven else ("a start that is looked for at once is late on any rank now and then",)),
             *(() if few else ("it started on fewer than half of the members",)),
         ),
         evidence=(

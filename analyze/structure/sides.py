@@ -62,8 +62,9 @@ def majority(parts: Sequence[Side], unseen: int = 0) -> Side | None:
 
 def unseen(case: Case, group: int, entered: Collection[int]) -> int:
     """Members of a group of whom no call of a round is kept, and of whom nothing tells that they made none."""
-    blind = case.frontier.filter(pl.col("group") == group, ~pl.col("sure"))["rank"].to_list()
-    return len(set(blind) - set(entered))
+    blind = set(case.frontier.filter(pl.col("group") == group, ~pl.col("sure"))["rank"].to_list())
+    nothing = {e.rank for e in case.endings.values() if e.data in ("missing", "empty")} - case.counted
+    return len((blind | nothing.intersection(case.member_ranks(group))) - set(entered))
 
 
 def describe(case: Case, call: dict[str, Any]) -> str:

@@ -134,6 +134,8 @@ def _wrong_peer(case: Case, graph: WaitFor, messages: _Messages, rank: int, awai
         return None
     waiting = next(end for end in awaited.pair if end != rank)
     wanted = "send" if awaited.pair[0] == rank else "recv"
+    if not _is_whole(case, rank):
+        return None  # whether it had gone to that peer before is not known
     for own in _unanswered(case, graph, messages, rank):
         if own.op != wanted or own.peer == waiting or waiting is None:
             continue
@@ -167,6 +169,12 @@ def _wrong_peer(case: Case, graph: WaitFor, messages: _Messages, rank: int, awai
             doubts=doubts,
         )
     return None
+
+
+def _is_whole(case: Case, rank: int) -> bool:
+    """All calls that a rank ever made are kept."""
+    row = case.trace.ranks.filter(pl.col("rank") == rank)
+    return row.filter((pl.col("first_call") > 1) | (pl.col("calls_lost") > 0)).is_empty()
 
 
 def _unanswered(case: Case, graph: WaitFor, messages: _Messages, rank: int) -> Iterator[_Unanswered]:

@@ -18,6 +18,7 @@ import driver
 
 with driver.instrumented("roundk.analyze.sources.flight_recorder"):
     from roundk.analyze.sources import flight_recorder
+    from roundk.analyze.sources.flight_recorder import reader as readers
     from roundk.analyze.sources.flight_recorder.bulk import Bulk
     from roundk.analyze.sources.flight_recorder.entries import AT, NONE, Vocabulary
     from roundk.analyze.sources.flight_recorder.pickled import PickleProblem
@@ -26,6 +27,7 @@ with driver.instrumented("roundk.analyze.sources.flight_recorder"):
 
 import dumps
 
+readers.LEAST_BYTES = 0  # what the fuzzer makes is short
 COMPARED = 8
 LOADED = 256
 
