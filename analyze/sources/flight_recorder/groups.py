@@ -89,7 +89,9 @@ class Groups:
         self._by_peers = self._peer_names()
         self._users = self._using()
         self._guesses: dict[tuple[str, str], tuple[int, ...]] = {}
-        self._highest = max(dumps, default=0)
+        # gloo of torch 2.14 tells members without a name; a rank without a dump is among them.
+        nameless = [max(group.ranks) for config in self._config.values() for group in config.values() if group.ranks]
+        self._highest = max([*dumps, *nameless], default=0)
         self._by_name = {
             rank: {code: self._key(rank, *self._names[code]) for code in present}
             for rank, present in self._present.items()
