@@ -167,6 +167,11 @@ class Case:
         return None if failed.is_empty() else _int(failed.min())
 
     @functools.cached_property
+    def timed_out(self) -> bool:
+        """Somebody waited until a timeout: what was open then made no progress."""
+        return self.gave_up_ns is not None or "collective_timeout" in self.trace.facts["kind"]
+
+    @functools.cached_property
     def failed_ranks(self) -> frozenset[int]:
         """Ranks whose call failed for good: their errors may be those of their peers."""
         return frozenset(self.blocked.filter(pl.col("outcome") == "failed")["rank"].to_list())

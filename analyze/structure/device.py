@@ -87,6 +87,8 @@ def _groups(behind: pl.DataFrame) -> str:
 
 def _is_lasting(case: Case, group: int, seq: int) -> bool:
     """A peer completed a call long before it was last heard of, or somebody waited in it for long; by its own clock."""
+    if "collective_timeout" in case.trace.facts["kind"]:
+        return True
     for row in case.round_calls(group, seq).filter(pl.col("end_ns").is_not_null()).iter_rows(named=True):
         if row["outcome"] == "failed" and row["enter_ns"] is not None and row["end_ns"] - row["enter_ns"] >= LEAST_NS:
             return True
@@ -101,7 +103,7 @@ def _doubts(case: Case, behind: pl.DataFrame, group: int, seq: int) -> tuple[str
     if behind["group"].n_unique() < _GROUPS:
         doubts.append("it shows in one group only: a broken link of a ring can leave the same picture")
     # In a job that goes on, a rank whose dump was written a moment before its peers' is behind them too.
-    if case.gave_up_ns is None and not _is_lasting(case, group, seq):
+    if not case.timed_out and not _is_lasting(case, group, seq):
         doubts.append(
             "nobody had given up, and nothing tells for how long it was behind: a job that goes on may look so"
         )

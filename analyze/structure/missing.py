@@ -265,7 +265,7 @@ def open_doubts(case: Case, spans: list[int]) -> tuple[str, ...]:
         case: The case.
         spans: How long it was seen open, by each of those who tell.
     """
-    if case.gave_up_ns is not None:
+    if case.timed_out:
         return ()
     if not spans:
         return ("no times are recorded: how long the round was open is not told",)

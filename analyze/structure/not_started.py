@@ -50,7 +50,7 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound, late: tuple[int, ...
     waiting = tuple(rank for rank in stuck.inside if rank not in late)
     victims, groups = graph.victims(late)
     spans = seen_open(case, stuck)
-    proven = case.gave_up_ns is not None or max(spans, default=0) >= LATE_FLOOR_NS
+    proven = case.timed_out or max(spans, default=0) >= LATE_FLOOR_NS
     its = verb(late, "its kernel", "their kernels")
     return Finding(
         structure=Structure.KERNEL_NOT_STARTED,
