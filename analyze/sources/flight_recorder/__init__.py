@@ -18,6 +18,7 @@ Ray python/ray/train/v2/_internal/callbacks/nccl_ras.py.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -71,9 +72,11 @@ def _is_old_pickle(head: bytes) -> bool:
     """Whether this is a pickle of protocol 0 or 1, which has no mark to begin with, that would run something."""
     names, at = set(), 0
     try:
-        for opcode, _, position in pickletools.genops(head):
-            names.add(opcode.name)
-            at = position or 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in what may be no text at all
+            for opcode, _, position in pickletools.genops(head):
+                names.add(opcode.name)
+                at = position or 0
     except (ValueError, OverflowError):  # not a pickle, or one that goes on behind the head
         if len(head) < HEAD:
             return False

@@ -621,3 +621,8 @@ def test_ranks_whose_last_calls_lie_an_hour_apart_are_of_one_run(tmp_path):
     part = load(tmp_path, {"r0": dump([entry(0)]), "r1": dump(late)})
     assert part.calls["rank"].unique().to_list() == [0, 1]
     assert part.unreadable == ()
+
+
+def test_bytes_with_odd_escapes_are_looked_at_without_a_warning(tmp_path):
+    (odd,) = write(tmp_path, {"odd.bin": b"S'" + bytes((92, 0x17)) + b"'" + bytes((10,)) + b".rest"})
+    assert not flight_recorder.recognises(odd)
