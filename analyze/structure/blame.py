@@ -10,6 +10,8 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
+import polars as pl
+
 from roundk.analyze.case import Case
 from roundk.analyze.endings import Ending, How
 from roundk.analyze.names import Detail
@@ -34,6 +36,9 @@ OUTLIVED_NS: Final = 500 * NS_PER_MS
 
 OUTLIVED_OUTSIDE_NS: Final = NS_PER_S
 """The same for signals that a launcher sends to all its ranks, one after the other."""
+
+PATIENCE_NS: Final = 5 * NS_PER_S
+"""No timeout of a group is set shorter than this, and nobody who aborts by itself has waited so long in a call."""
 
 FROZEN_NS: Final = 2 * NS_PER_S
 """Peers on a connection notice a death at once. A rank whose signs of life stopped this long before they gave up, and
@@ -102,7 +107,7 @@ def ended_first(case: Case, ending: Ending, others: Iterable[Ending]) -> bool:
     """
     peers = [other for other in others if other.rank != ending.rank]
     echo = (ending.how in _ECHOES and ending.rank in case.failed_ranks) or may_be_echo(case, ending)
-    if ending.how is How.UNKNOWN or echo or _held_the_gil(case, ending):
+    if ending.how is How.UNKNOWN or echo or _held_the_gil(case, ending) or _by_its_watchdog(case, ending):
         return False
     if ending.how is How.CLEAN and ending.exit_code == 0:
         return True  # Nobody else can make a process leave with code 0.
@@ -202,6 +207,16 @@ def _first_told(case: Case, ending: Ending, peers: list[Ending]) -> bool:
         and ending.signal != signal.SIGABRT
         and all(at is not None and ending.at_ns <= at for at in (*timeouts, *ends))
     )
+
+
+def _by_its_watchdog(case: Case, ending: Ending) -> bool:
+    """It aborted after it had itself waited in a call for long: so a watchdog ends a process whose call timed out."""
+    if ending.signal != signal.SIGABRT or ending.at_ns is None:
+        return False
+    mine = case.blocked.filter(pl.col("rank") == ending.rank)
+    waits = pl.coalesce("end_ns", pl.lit(ending.at_ns)) - pl.col("enter_ns")
+    longest = mine.select(waits.max()).item()
+    return isinstance(longest, int) and longest >= PATIENCE_NS
 
 
 def _held_the_gil(case: Case, ending: Ending) -> bool:
