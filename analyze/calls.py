@@ -20,6 +20,18 @@ ALIKE: Final = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_sca
 ALIKE_IN: Final = ("reduce", "reduce_scatter", "gather_into_tensor")
 """Operations whose members must pass as many elements each, in all; what they get depends on who they are."""
 
+TOGETHER: Final = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+)
+"""Operations that no member can leave before all have come."""
+
 _MIX: Final = 1_000_003
 """Puts two counts into one number: a prime beyond any ratio of group sizes, so that no two likely pairs give one."""
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze.calls import TOGETHER
 from roundk.analyze.phrases import NS_PER_S, duration, ranks_text
 from roundk.analyze.trace import Trace
 
@@ -27,18 +28,6 @@ ROUNDS: Final = 3
 
 RECENT: Final = 32
 """Rounds of each group that are looked at, the last ones."""
-
-_TOGETHER: Final = (
-    "all_reduce",
-    "all_gather",
-    "all_gather_into_tensor",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-)
-"""Operations that no member can leave before all have come."""
 
 
 def aligned(trace: Trace) -> Trace:
@@ -77,7 +66,7 @@ def _by_group(trace: Trace) -> pl.DataFrame:
         trace.calls.lazy()
         .filter(
             pl.col("seq") > pl.col("seq").max().over("group") - RECENT,
-            pl.col("op").cast(pl.String).is_in(list(_TOGETHER)),
+            pl.col("op").cast(pl.String).is_in(list(TOGETHER)),
             pl.col("end_ns").is_not_null(),
             pl.col("outcome").cast(pl.String) == "completed",
         )

@@ -6,6 +6,8 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze.calls import TOGETHER
+
 _KEPT: Final = ("first_call", "calls_lost", "recorder_off", "data")
 """Columns of `schema.RANKS` that tell how much of a rank's recording there is."""
 
@@ -30,7 +32,9 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
             lost (bool): Calls that the rank made after those kept may be lost.
             sure (bool): That a later call is absent says that it was not made. It does not where the recorder had gone
                 off or lost calls, where its files are cut short, where peers completed rounds and nothing of the rank
-                is kept, or where all kept calls are younger than the group's; a counter makes it sure all the same.
+                is kept, or where all kept calls are younger than the group's; a counter makes it sure all the same. It
+                never does where a peer completed a later round that nobody can leave before all have come: then what
+                is there of the rank is older than what is there of its peers.
             told (bool): Counters say how far the rank came.
             ends_known (bool): Nothing beyond `last_completed` completed for certain: by a counter, by a kept call that
                 completed, or because all of the rank's calls are kept.
@@ -51,6 +55,13 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
     unrecorded = (pl.col("data") == "truncated") | (pl.col("data").is_in(["empty", "missing"]) & took_part)
     lost_late = pl.col("calls_lost").fill_null(0) > first - 1
     told = pl.col("told")
+    passed = (
+        calls.filter(
+            ~pl.col("p2p"), pl.col("outcome") == "completed", pl.col("op").cast(pl.String).is_in(list(TOGETHER))
+        )
+        .group_by("group")
+        .agg(passed=pl.col("seq").max())
+    )
     return (
         members.join(reached, on=["group", "rank"], how="left")
         .join(_counted(reached, progress), on=["group", "rank"], how="left")
@@ -63,6 +74,8 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
             last_entered=pl.max_horizontal("last_entered", "enqueued").fill_null(0),
             last_completed=pl.max_horizontal("last_completed", "completed").fill_null(0),
         )
+        .join(passed, on="group", how="left")
+        .with_columns(lost=pl.col("lost") | (~pl.col("old") & (pl.col("last_entered") < pl.col("passed").fill_null(0))))
         .with_columns(sure=~pl.col("lost") & ~pl.col("old"))
         .select(
             "group", "rank", "last_entered", "last_completed", "last_enter_ns", "lost", "sure", "told", "ends_known"

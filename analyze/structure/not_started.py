@@ -39,8 +39,13 @@ def _late(case: Case, stuck: StuckRound) -> tuple[int, ...]:
     behind = calls.filter(~has_started, pl.col("rank").is_in(list(stuck.inside)))["rank"].to_list()
     if not behind or len(behind) == calls.height:
         return ()
-    elsewhere = case.blocked.filter(
-        pl.col("rank").is_in(behind), (pl.col("group") != stuck.group) | pl.col("p2p") | (pl.col("seq") < stuck.seq)
+    # Of its other open calls only one that it made before can be what it waits for.
+    since = calls.select("rank", since="enter_ns")
+    elsewhere = (
+        case.blocked.filter(pl.col("rank").is_in(behind))
+        .join(since, on="rank")
+        .filter((pl.col("group") != stuck.group) | pl.col("p2p") | (pl.col("seq") < stuck.seq))
+        .filter((pl.col("enter_ns") <= pl.col("since")).fill_null(value=True))
     )
     return tuple(sorted(set(behind) - set(elsewhere["rank"].to_list())))
 
