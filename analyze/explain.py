@@ -76,10 +76,10 @@ _STRUCTURES: Final = {
     "DEVICE_STUCK": Meaning(
         "it entered, but its completions stop short of its peers': GPU, stream or driver",
         "The rank handed the same calls to the backend as its peers did, and the counter of what it completed stands "
-        "behind theirs in two groups or more.",
+        "behind theirs in two groups, or in one for over a second while all others got through.",
         "Counters of completed collectives (`pg_status` of Flight Recorder dumps, or watchdog lines) of several "
         "members, of groups without send and receive.",
-        "A watchdog that was polled a moment apart (that shows in one group only, and is not believed); a rank whose "
+        "A watchdog that was polled a moment apart (a short lag in one group is not believed); a rank whose "
         "interpreter is locked, so that nobody notes completions: then it enters nothing new either.",
         "Look for Xid lines in the kernel log and at `nvidia-smi -q` of that GPU. Run again without that host before "
         "looking at the code.",

@@ -68,7 +68,9 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
         made.append(("cause", verdict.cause.value + _sure(verdict.cause_confidence)))
     blamed = _blamed(verdict)
     if blamed:
-        made.append(("culprit", blamed + _sure(verdict.structure_confidence)))
+        # A host or link alone is blamed by the cause: the structure names the round.
+        sure = verdict.structure_confidence if verdict.culprit_ranks else verdict.cause_confidence
+        made.append(("culprit", blamed + _sure(sure)))
     elif verdict.structure not in _UNSURE:
         made.append(("finding", f"{verdict.structure_confidence.value} confidence; no rank is blamed"))
     if verdict.culprit_links:

@@ -64,8 +64,8 @@ def load(names: Sequence[str], hints: Hints | None = None) -> tuple[Trace, list[
             raise RunError(f"{len(found.runs)} runs are here and one is analyzed at a time: {listed}{more}; name one")
         run = next((rundir.load(run, named) for run, named in found.runs.items()), None)
         parts = _parts(found, hints or Hints())
-    if run is None and not any(part.read for part in parts):
-        raise RunError(_nothing(names, found, parts))
+        if run is None and not any(part.read for part in parts):
+            raise RunError(_nothing(names, found, parts))
     return merge(parts, run, found.root, found.unreadable), parts
 
 

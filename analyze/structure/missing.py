@@ -21,6 +21,9 @@ from roundk.tracer import words
 
 _WENT_FIRST: Final = frozenset({Detail.DEAD, Detail.STOPPED})
 _LIVING: Final = frozenset({Detail.IDLE, Detail.BUSY})
+SHOWN_ROUNDS: Final = 3
+"""Rounds that one sentence can carry."""
+
 _UNEXPLAINED: Final = frozenset({Detail.IDLE, Detail.SILENT})
 
 
@@ -156,20 +159,20 @@ def _finding(case: Case, graph: WaitFor, suspects: list[Suspect]) -> Finding:
     return Finding(
         structure=structure,
         detail=None if structure is Structure.P2P_UNPAIRED else lead.detail,
-        summary=_summary(case, lead, culprits),
+        summary=_summary(case, lead, suspects),
         culprits=culprits,
         group=lead.round.group,
         seq=lead.round.seq,
         op=lead.round.op,
         onset_ns=lead.round.onset_ns,
-        waiting=lead.waiting,
+        waiting=tuple(sorted({rank for suspect in suspects for rank in suspect.waiting})),
         victim_ranks=victims,
         victim_groups=victim_groups,
         reason=lead.reason,
         doubts=_doubts(case, lead, suspects),
         evidence=(*_evidence(case, lead, suspects), *confirmed),
         contradictions=against,
-        next_steps=_next_steps(lead),
+        next_steps=_next_steps(lead, culprits),
     )
 
 
@@ -203,26 +206,44 @@ def _of_few(case: Case, finding: Finding) -> Finding:
     )
 
 
-def _summary(case: Case, lead: Suspect, culprits: tuple[int, ...]) -> str:
-    stuck = lead.round
-    where = case.round_text(stuck.group, stuck.seq, stuck.op, stuck.site)
-    if stuck.pair is not None:
-        answer = "recv" if stuck.op == "send" else "send"
-        where = f"the {answer} that answers {stuck.op} #{stuck.seq} of rank {stuck.inside[0]}"
+def _summary(case: Case, lead: Suspect, suspects: list[Suspect]) -> str:
+    culprits = tuple(sorted(s.rank for s in suspects))
     why = {
         Detail.IDLE: verb(culprits, "it was alive and in no call", "they were alive and in no call"),
         Detail.SILENT: _silence(case, culprits),
     }.get(lead.detail, lead.reason.because)
     if len(culprits) > 1 and lead.detail not in (Detail.IDLE, Detail.SILENT):
         why = f"rank {lead.rank} {lead.reason.because.removeprefix('it ')}".replace("its process", "(process)")
-    if all(stuck.pair is None and case.call(stuck.group, stuck.seq, rank) is not None for rank in culprits):
-        place = f"entered {where} only after {verb(culprits, 'its', 'their')} peers had given up"
-    else:
-        place = f"never entered {where}"
-    waits = f"{ranks_text(lead.waiting)} {verb(lead.waiting, 'waits', 'wait')}"  # a dump ends where the waiting begins
-    absent = lead.absent_ns or 0
-    waited = f"{ranks_text(lead.waiting)} waited {duration(absent)}" if absent >= NS_PER_MS else waits
-    return f"{capital(ranks_text(culprits))} {place}: {why}; {waited}."
+    waiting = sorted({rank for suspect in suspects for rank in suspect.waiting})
+    waits = f"{ranks_text(waiting)} {verb(waiting, 'waits', 'wait')}"  # a dump ends where the waiting begins
+    spans = [suspect.absent_ns or 0 for suspect in suspects]
+    # Dumps tell of the waiting only until the last call in them.
+    least = "at least " if case.trace.is_post_mortem and case.gave_up_ns is None else ""
+    waited = f"{ranks_text(waiting)} waited {least}{duration(max(spans))}" if max(spans) >= NS_PER_MS else waits
+    if case.trace.is_post_mortem and case.gave_up_ns is None and case.timed_out:
+        waited = f"{waits} until a timeout"
+    return f"{capital(_places(case, suspects))}: {why}; {waited}."
+
+
+def _places(case: Case, suspects: list[Suspect]) -> str:
+    """Who did not enter what, by round: `rank 3 never entered all_reduce #4 of group tp0, rank 7 ...`."""
+    by_round: dict[tuple[int | None, ...], list[Suspect]] = {}
+    for suspect in suspects:
+        by_round.setdefault(suspect.round.key, []).append(suspect)
+    parts = sorted(by_round.values(), key=lambda part: part[0].round.order)
+    said = [_place(case, part[0].round, tuple(sorted(s.rank for s in part))) for part in parts[:SHOWN_ROUNDS]]
+    left = sorted(s.rank for part in parts[SHOWN_ROUNDS:] for s in part)
+    return ", ".join(said) + (f", and {ranks_text(left)} others" if left else "")
+
+
+def _place(case: Case, stuck: StuckRound, ranks: tuple[int, ...]) -> str:
+    where = case.round_text(stuck.group, stuck.seq, stuck.op, stuck.site)
+    if stuck.pair is not None:
+        answer = "recv" if stuck.op == "send" else "send"
+        where = f"the {answer} that answers {stuck.op} #{stuck.seq} of rank {stuck.inside[0]}"
+    if all(stuck.pair is None and case.call(stuck.group, stuck.seq, rank) is not None for rank in ranks):
+        return f"{ranks_text(ranks)} entered {where} only after {verb(ranks, 'its', 'their')} peers had given up"
+    return f"{ranks_text(ranks)} never entered {where}"
 
 
 def _silence(case: Case, ranks: tuple[int, ...]) -> str:
@@ -352,16 +373,18 @@ def _first_inside(case: Case, stuck: StuckRound) -> int:
     return stuck.inside[0] if first.is_empty() else int(first[0])
 
 
-def _next_steps(lead: Suspect) -> tuple[str, ...]:
-    rank = lead.rank
+def _next_steps(lead: Suspect, culprits: tuple[int, ...]) -> tuple[str, ...]:
+    who = ranks_text(culprits)
+    do, process = verb(culprits, "does", "do"), verb(culprits, "process", "processes")
+    its, peers = verb(culprits, "its", "their"), verb(culprits, "its peers", "their peers")
     return {
         Detail.IDLE: (
-            f"look at what rank {rank} does between its last call and this one: data loading, a save, a lock",
-            f"while it hangs: py-spy dump --pid on the process of rank {rank}",
+            f"look at what {who} {do} between {its} last call and this one: data loading, a save, a lock",
+            f"while it hangs: py-spy dump --pid on the {process} of {who}",
         ),
-        Detail.BUSY: (f"look at what rank {rank} does there that its peers do not, or not for so long",),
-        Detail.DEAD: (f"read the log of rank {rank} around its end; the errors of other ranks are echoes",),
-        Detail.STOPPED: (f"find who stopped the process of rank {rank} (SIGSTOP, a debugger, a frozen container)",),
-        Detail.EXITED_EARLY: (f"compare how many iterations rank {rank} and its peers make: uneven data, a `break`",),
-        Detail.SILENT: (f"look for the process and the host of rank {rank}: nothing here says what became of it",),
+        Detail.BUSY: (f"look at what {who} {do} there that {peers} do not, or not for so long",),
+        Detail.DEAD: (f"read the log of {who} around {its} end; the errors of other ranks are echoes",),
+        Detail.STOPPED: (f"find who stopped the {process} of {who} (SIGSTOP, a debugger, a frozen container)",),
+        Detail.EXITED_EARLY: (f"compare how many iterations {who} and {peers} make: uneven data, a `break`",),
+        Detail.SILENT: (f"look for the {process} and the host of {who}: nothing here says what became of {its} run",),
     }.get(lead.detail, ())

@@ -75,7 +75,10 @@ def _left_whole(case: Case) -> bool:
     if not case.trace.is_post_mortem or any(e.how not in (How.UNKNOWN, How.CLEAN) for e in case.endings.values()):
         return False
     there = all(e.data == "present" or e.rank in case.counted for e in case.endings.values())
-    return there and not case.is_hung and not case.ordinary_rounds.is_empty()
+    rounds = case.ordinary_rounds
+    # Without rounds there are sends and receives, of which all ended.
+    seen = not rounds.filter(pl.col("completed") == pl.col("size")).is_empty() if rounds.height else case.calls.height
+    return there and not case.is_hung and bool(seen)
 
 
 def _nothing_open(case: Case) -> Finding:
@@ -254,4 +257,5 @@ def _rounds_text(case: Case) -> str:
         return "no collective was called"
     whole = rounds.filter(pl.col("completed") == pl.col("size")).height
     groups = rounds["group"].n_unique()
-    return f"{rounds.height} rounds in {groups} group{'s' if groups != 1 else ''}, {whole} seen complete"
+    many = [f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((rounds.height, "round"), (groups, "group"))]
+    return f"{many[0]} in {many[1]}, {whole} seen complete"

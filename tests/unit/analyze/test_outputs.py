@@ -327,3 +327,9 @@ def test_page_is_not_poured_into_a_terminal():
     os.close(theirs)
     assert done.returncode == 2
     assert "-o report.html" in done.stderr
+
+
+def test_text_on_standard_input_that_is_no_log_is_an_error_with_its_name():
+    done = CliRunner().invoke(command, ["-"], input="hi\n")
+    assert isinstance(done.exception, RunError), done.exception
+    assert "nothing" in str(done.exception) or "none" in str(done.exception)
