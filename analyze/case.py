@@ -303,7 +303,9 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
     dumps = main_threads(trace.stacks)
     # A run directory numbers by its own count, which counters of other sources do not follow.
     counters = trace.progress if trace.is_post_mortem else trace.progress.clear()
-    reach = frontier(calls.lazy(), members.lazy(), trace.ranks.lazy(), counters.lazy()).collect()
+    reach = _without_timed_out(
+        trace, frontier(calls.lazy(), members.lazy(), trace.ranks.lazy(), counters.lazy()).collect()
+    )
     return Case(
         trace=trace,
         calls=calls,
@@ -317,6 +319,14 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
         now_ns=now_ns,
         stall_ns=stall_ns,
     )
+
+
+def _without_timed_out(trace: Trace, reach: pl.DataFrame) -> pl.DataFrame:
+    """The frontier, of which nothing is sure of ranks that waited until their own timeout in calls that nobody kept."""
+    waited = trace.facts.filter(pl.col("kind") == "collective_timeout")["rank"].drop_nulls().unique()
+    kept = trace.ranks.filter(pl.col("data") == "present")["rank"]
+    blind = pl.col("rank").is_in(sorted(set(waited.to_list()) - set(kept.to_list())))
+    return reach.with_columns(lost=pl.col("lost") | blind, sure=pl.col("sure") & ~blind)
 
 
 def _blocked(calls: pl.DataFrame, reach: pl.DataFrame, *, is_final: bool) -> pl.DataFrame:

@@ -68,7 +68,9 @@ def report(case: Case) -> Report:
     findings = [cause.explained(case, finding) for finding in _findings(case)]
     findings = settings.beside(case, reported.instead(case, methods.compared(case, findings)))
     verdicts = tuple(judge.verdict(case, finding) for finding in findings)
-    status = status_of(verdicts[0].structure, verdicts[0].cause, ended=case.ended)
+    # A watchdog that timed out takes its process down, whether or not anybody noted that.
+    ended = case.ended or (case.trace.is_post_mortem and case.timed_out)
+    status = status_of(verdicts[0].structure, verdicts[0].cause, ended=ended)
     return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case))
 
 

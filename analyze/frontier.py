@@ -46,12 +46,15 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
             last_entered=pl.col("seq").max(),
             last_completed=pl.col("seq").filter(pl.col("outcome") == "completed").max(),
             last_enter_ns=pl.col("enter_ns").max(),
+            first_seq=pl.col("seq").min(),
         )
     )
     first = pl.col("first_call").fill_null(1)
     kept_from_start = first <= 1
     # A round that its peers completed had the rank in it.
-    took_part = (pl.col("last_completed").max().over("group") > 0).fill_null(value=False)
+    completed = (pl.col("last_completed").max().over("group") > 0).fill_null(value=False)
+    # Dumps of the calls in flight hold no completed one, but their numbers tell that there were others before.
+    took_part = completed | (pl.col("first_seq").min().over("group") > 1).fill_null(value=False)
     unrecorded = (pl.col("data") == "truncated") | (pl.col("data").is_in(["empty", "missing"]) & took_part)
     lost_late = pl.col("calls_lost").fill_null(0) > first - 1
     told = pl.col("told")

@@ -262,7 +262,9 @@ def _doubts(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[str, ..
         doubts.append(f"nothing is recorded of {ranks_text(silent)}")
     if lead.round.unsure:
         doubts.append(f"the recording of {ranks_text(lead.round.unsure)} stops early: it may have entered unseen")
-    blind = culprits.intersection(_unseen(case, lead.round.group))
+    # Of who died first the end is enough where there is no recording at all.
+    gone = {s.rank for s in suspects if s.detail is Detail.DEAD and _no_data(case, s.rank)}
+    blind = culprits.intersection(_unseen(case, lead.round.group)) - gone
     if blind and lead.detail is not Detail.SILENT:
         doubts.append(f"the recording of {ranks_text(sorted(blind))} is missing or incomplete: only the end is told")
     if lead.detail is Detail.SILENT:

@@ -119,6 +119,8 @@ class Calls:
         peer, seq = self._peers(one, is_p2p, seq)
         kept = ~(is_end & (rows[:, AT["is_p2p"]] == 1))
         self.notes.dropped_ends += int(len(kept) - np.count_nonzero(kept))
+        if one.is_active_only:
+            kept &= ~_ended_members(rows, is_end, is_p2p)
         found = {
             "rank": np.full(len(rows), rank),
             "group": one.group,
@@ -278,6 +280,25 @@ class _Rank:
         is_sound = (ended != NONE) & (lasted != NONE) & (computed >= rows[:, AT["created"]]) & (not self.is_issued_only)
         start: _Array = np.where(is_sound, computed, noted)
         return start
+
+
+def _ended_members(rows: _Array, is_end: _Array, is_p2p: _Array) -> _Array:
+    """Members of coalesced collectives whose end is not in a dump of the calls in flight: it has come.
+
+    Members never end themselves and stay in such dumps for ever; what they were together only the end tells.
+    """
+    ended = np.zeros(len(rows), bool)
+    places = np.flatnonzero(~is_p2p)
+    if not len(places):
+        return ended
+    _, which, counts = np.unique(
+        rows[places][:, [AT["name"], AT["seq"]]], axis=0, return_inverse=True, return_counts=True
+    )
+    which = which.reshape(-1)
+    has_end = np.zeros(len(counts), bool)
+    has_end[which[is_end[places]]] = True
+    ended[places] = (counts[which] > 1) & ~has_end[which]
+    return ended
 
 
 def _ordinals(keys: _Array) -> _Array:

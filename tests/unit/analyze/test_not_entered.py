@@ -276,3 +276,30 @@ def test_rank_that_the_launcher_ended_in_time_is_no_culprit_beside_a_killed_one(
     report = job.report(ended=at + 3, exit_code=1)
     assert outline(report) == ("RANK_NOT_ENTERED", "DEAD", "PROCESS_KILLED", (3,), 5, 1)
     assert len(report.verdicts) == 1
+
+
+def test_two_roots_are_each_less_sure_than_one():
+    """Ranks 1 and 5 are missing in groups that have nothing to do with each other."""
+    job = Job(8)
+    left, right = job.group(range(4)), job.group(range(4, 8))
+    for group in (left, right):
+        for _ in range(4):
+            job.round(group=group)
+    at = job.clock
+    job.rank(1, process_state="T", process_state_ns=at).hang(group=left, without=[1], enter=at, gave_up=40)
+    one = job.report(ended=job.clock + 1, exit_code=1).verdicts
+    job.hang(group=right, without=[5], enter=at, gave_up=40).exits(5, at=at, code=3)
+    two = job.report(ended=job.clock + 1, exit_code=1).verdicts
+    assert [v.culprit_ranks for v in one] == [(1,)]
+    assert sorted(v.culprit_ranks for v in two) == [(1,), (5,)]
+    assert one[0].structure_confidence == "high"
+    assert {v.structure_confidence for v in two} == {"medium"}
+
+
+def test_a_round_seen_open_for_less_than_the_threshold_is_less_sure():
+    job = Job().rounds(5).hang(without=[1])
+    sure = {s: job.report(ended=job.clock + s + 1, alive=job.clock + s, exit_code=1).verdicts[0] for s in (10, 45)}
+    assert [v.culprit_ranks for v in sure.values()] == [(1,), (1,)]
+    assert sure[45].structure_confidence == "high"
+    assert sure[10].structure_confidence == "medium"
+    assert any("10.0 s" in said for said in sure[10].contradictions)
