@@ -37,7 +37,7 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
                 is there of the rank is older than what is there of its peers.
             told (bool): Counters say how far the rank came.
             ends_known (bool): Nothing beyond `last_completed` completed for certain: by a counter, by a kept call that
-                completed, or because all of the rank's calls are kept.
+                completed, or because all of the rank's calls are kept, some of which completed elsewhere.
     """
     reached = (
         calls.filter(~pl.col("p2p"))
@@ -73,7 +73,10 @@ def frontier(calls: pl.LazyFrame, members: pl.LazyFrame, ranks: pl.LazyFrame, pr
         .with_columns(
             lost=(pl.col("recorder_off").is_not_null() | lost_late | unrecorded.fill_null(value=False)) & ~told,
             old=~kept_from_start & pl.col("last_entered").is_null() & ~told,
-            ends_known=told | pl.col("last_completed").is_not_null() | kept_from_start,
+            # A dump of the calls in flight begins with the first call, too, and holds none that completed.
+            ends_known=told
+            | pl.col("last_completed").is_not_null()
+            | (kept_from_start & pl.col("last_completed").is_not_null().any().over("rank")),
             last_entered=pl.max_horizontal("last_entered", "enqueued").fill_null(0),
             last_completed=pl.max_horizontal("last_completed", "completed").fill_null(0),
         )

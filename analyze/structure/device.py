@@ -129,12 +129,13 @@ def lags(case: Case) -> pl.DataFrame:
     ahead = (
         case.calls.lazy()
         .filter(~pl.col("p2p"), pl.col("op").cast(pl.String).is_in(sorted(words.ROOTED)))
-        .select("group", "rank", last_completed="seq", is_rooted=pl.lit(value=True))
+        .select("group", last_completed="seq", is_rooted=pl.lit(value=True))
+        .unique()
     )
     told = (
         case.frontier.lazy()
         .filter(pl.col("group").is_in(on_device), pl.col("told") | (pl.col("last_entered") > 0), "ends_known")
-        .join(ahead, on=["group", "rank", "last_completed"], how="left")
+        .join(ahead, on=["group", "last_completed"], how="left")
         .with_columns(reached=pl.col("last_completed") - pl.col("is_rooted").fill_null(value=False).cast(pl.Int64))
         .collect()
     )
@@ -142,6 +143,8 @@ def lags(case: Case) -> pl.DataFrame:
         told.with_columns(furthest=pl.col("reached").max().over("group"), size=pl.len().over("group"))
         .filter(pl.col("last_completed") < pl.col("furthest"), pl.col("last_entered") >= pl.col("furthest"))
         .with_columns(members=pl.len().over("group"))
+        # Where most are behind, the few are ahead.
+        .filter(2 * pl.col("members") <= pl.col("size"))
         .select("group", "rank", "furthest", "size", "members", completed="last_completed")
         .sort("group", "rank")
     )
