@@ -199,7 +199,7 @@ def _chosen(case: Case, verdict: Verdict) -> tuple[tuple[int, ...], int]:
     everyone = list(case.endings)
     group = group_of(case, verdict)
     members = () if group is None else group.ranks
-    wanted = dict.fromkeys([*verdict.culprit_ranks, *verdict.waiting_ranks, *members, *everyone])
+    wanted = dict.fromkeys([*verdict.culprit_ranks, *members, *verdict.waiting_ranks, *everyone])
     limit = MAX_LANES if len(everyone) <= MAX_LANES else MAX_LANES // 2
     shown = sorted(list(wanted)[:limit])
     return tuple(shown), len(everyone) - len(shown)

@@ -65,7 +65,7 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
             group=lead["group"],
             seq=seq,
             op=op,
-            onset_ns=min((r.onset_ns for r in graph.rounds if r.onset_ns is not None), default=None),
+            onset_ns=_onset_ns(calls, graph),
             waiting=waiting,
             victim_ranks=waiting,
             victim_groups=tuple(sorted({*groups, *behind["group"].to_list()})),
@@ -78,6 +78,12 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
             ),
         )
     ]
+
+
+def _onset_ns(calls: pl.DataFrame, graph: WaitFor) -> int | None:
+    """When the first member entered the call that is not completed; where no time of it is kept, of any open round."""
+    first = calls["enter_ns"].min()
+    return first if isinstance(first, int) else min((r.onset_ns for r in graph.rounds if r.onset_ns), default=None)
 
 
 def _groups(behind: pl.DataFrame) -> str:

@@ -316,10 +316,21 @@ def _evidence(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[Evide
     found: list[Evidence] = []
     for suspect in suspects[:4]:
         found.extend(suspect.reason.evidence)
-        found.append(last_call(case, suspect.rank))
+        found.append(counted(case, suspect.rank, suspect.round.group) or last_call(case, suspect.rank))
         found.extend(_life(case, suspect))
     found.extend(waiting_evidence(case, lead.round))
     return tuple(found)
+
+
+def counted(case: Case, rank: int, group: int) -> Evidence | None:
+    """How far a rank had come in a group by its own counters, where no call of it there is kept; None: one is."""
+    mine = (pl.col("rank") == rank) & (pl.col("group") == group)
+    told = case.trace.progress.filter(mine, pl.col("counts") == "collectives", pl.col("op").is_null())
+    if told.is_empty() or not case.calls.filter(mine).is_empty():
+        return None
+    row = told.sort("enqueued", nulls_last=False).row(-1, named=True)
+    what = f"by its counters rank {rank} had entered #{row['enqueued'] or 0} of {case.groups[group].text}"
+    return Evidence(f"{what} and completed #{row['completed'] or 0}", row["source"], rank, row["time_ns"])
 
 
 def last_call(case: Case, rank: int) -> Evidence:
@@ -327,7 +338,7 @@ def last_call(case: Case, rank: int) -> Evidence:
     source = case.source(rank)
     rows = case.calls.filter(pl.col("rank") == rank).tail(1)
     if rows.is_empty():
-        return Evidence(f"rank {rank} made no recorded call", source, rank, None)
+        return Evidence(f"no call of rank {rank} is recorded", source, rank, None)
     row = rows.row(0, named=True)
     how = "" if row["outcome"] == "completed" else f", {row['outcome'].replace('_', ' ')}"
     return Evidence(f"last call of rank {rank}: {call_text(case, row)}{how}", source, rank, row["enter_ns"])
@@ -378,6 +389,7 @@ def _first_inside(case: Case, stuck: StuckRound) -> int:
 def _next_steps(lead: Suspect, culprits: tuple[int, ...]) -> tuple[str, ...]:
     who = ranks_text(culprits)
     do, process = verb(culprits, "does", "do"), verb(culprits, "process", "processes")
+    them = verb(culprits, "it", "them")
     its, peers = verb(culprits, "its", "their"), verb(culprits, "its peers", "their peers")
     return {
         Detail.IDLE: (
@@ -388,5 +400,5 @@ def _next_steps(lead: Suspect, culprits: tuple[int, ...]) -> tuple[str, ...]:
         Detail.DEAD: (f"read the log of {who} around {its} end; the errors of other ranks are echoes",),
         Detail.STOPPED: (f"find who stopped the {process} of {who} (SIGSTOP, a debugger, a frozen container)",),
         Detail.EXITED_EARLY: (f"compare how many iterations {who} and {peers} make: uneven data, a `break`",),
-        Detail.SILENT: (f"look for the {process} and the host of {who}: nothing here says what became of {its} run",),
+        Detail.SILENT: (f"look for the {process} and the host of {who}: nothing here says what became of {them}",),
     }.get(lead.detail, ())
