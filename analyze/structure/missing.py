@@ -323,14 +323,33 @@ def _evidence(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[Evide
 
 
 def counted(case: Case, rank: int, group: int) -> Evidence | None:
-    """How far a rank had come in a group by its own counters, where no call of it there is kept; None: one is."""
-    mine = (pl.col("rank") == rank) & (pl.col("group") == group)
-    told = case.trace.progress.filter(mine, pl.col("counts") == "collectives", pl.col("op").is_null())
-    if told.is_empty() or not case.calls.filter(mine).is_empty():
+    """How far a rank that has no recorded call had come, by its own counters: in a group, else in one where it is behind.
+
+    Args:
+        case: The case.
+        rank: The rank.
+        group: The group that is asked for first.
+
+    Returns:
+        None where calls of it are kept, or no counter is.
+    """
+    if not case.calls.filter(pl.col("rank") == rank).is_empty():
         return None
-    row = told.sort("enqueued", nulls_last=False).row(-1, named=True)
-    what = f"by its counters rank {rank} had entered #{row['enqueued'] or 0} of {case.groups[group].text}"
-    return Evidence(f"{what} and completed #{row['completed'] or 0}", row["source"], rank, row["time_ns"])
+    furthest = case.frontier.group_by("group").agg(furthest=pl.col("last_entered").max())
+    behind = (
+        case.frontier.filter(pl.col("rank") == rank, pl.col("told"))
+        .join(furthest, on="group")
+        .filter((pl.col("group") == group) | (pl.col("last_entered") < pl.col("furthest")))
+        .sort(pl.col("group") != group, "group")
+    )
+    if behind.is_empty():
+        return None
+    at = behind.row(0, named=True)
+    told = case.trace.progress.filter(pl.col("rank") == rank, pl.col("group") == at["group"])
+    where = told.sort("enqueued", nulls_last=False).row(-1, named=True)
+    peer = f"; a peer #{at['furthest']}" if at["furthest"] > at["last_entered"] else ""
+    what = f"by its counters rank {rank} had entered #{at['last_entered']} of {case.groups[at['group']].text}"
+    return Evidence(f"{what} and completed #{at['last_completed']}{peer}", where["source"], rank, where["time_ns"])
 
 
 def last_call(case: Case, rank: int) -> Evidence:
@@ -338,7 +357,7 @@ def last_call(case: Case, rank: int) -> Evidence:
     source = case.source(rank)
     rows = case.calls.filter(pl.col("rank") == rank).tail(1)
     if rows.is_empty():
-        return Evidence(f"no call of rank {rank} is recorded", source, rank, None)
+        return Evidence(f"rank {rank} made no recorded call", source, rank, None)
     row = rows.row(0, named=True)
     how = "" if row["outcome"] == "completed" else f", {row['outcome'].replace('_', ' ')}"
     return Evidence(f"last call of rank {rank}: {call_text(case, row)}{how}", source, rank, row["enter_ns"])
