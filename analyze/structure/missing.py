@@ -323,7 +323,7 @@ def _evidence(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[Evide
 
 
 def counted(case: Case, rank: int, group: int) -> Evidence | None:
-    """How far a rank that has no recorded call had come, by its own counters: in a group, else in one where it is behind.
+    """How far a rank without a recorded call had come, by its counters: in a group, else in one where it is behind.
 
     Args:
         case: The case.
