@@ -86,6 +86,8 @@ class Calls:
         self._op = np.array([self._ops[one.op] for one in self._spelled], np.int32)
         self._is_send = np.array([one.op == "send" for one in self._spelled], bool)
         self._is_p2p = np.array([one.op in contract.P2P for one in self._spelled], bool)
+        # Only uneven collectives are made of these (ProcessGroupNCCL.cpp, `_broadcast_oop` and `_reduce_oop`).
+        self._is_piece = np.array([one.source_op.endswith("_oop") for one in self._spelled], bool)
         self._is_end = np.array([one.op.endswith(_COALESCED) for one in self._spelled], bool)
         self._backends, self._backend = np.unique([one.backend for one in self._spelled] or [""], return_inverse=True)
         self.notes = Notes()
@@ -120,7 +122,7 @@ class Calls:
         kept = ~(is_end & (rows[:, AT["is_p2p"]] == 1))
         self.notes.dropped_ends += int(len(kept) - np.count_nonzero(kept))
         if one.is_active_only:
-            kept &= ~_ended_members(rows, is_end, is_p2p)
+            kept &= ~_ended_pieces(rows, self._is_piece[op], is_end)
         found = {
             "rank": np.full(len(rows), rank),
             "group": one.group,
@@ -282,22 +284,20 @@ class _Rank:
         return start
 
 
-def _ended_members(rows: _Array, is_end: _Array, is_p2p: _Array) -> _Array:
-    """Members of coalesced collectives whose end is not in a dump of the calls in flight: it has come.
+def _ended_pieces(rows: _Array, is_piece: _Array, is_end: _Array) -> _Array:
+    """Pieces of uneven collectives whose end is not in a dump of the calls in flight: it has come.
 
-    Members never end themselves and stay in such dumps for ever; what they were together only the end tells.
+    Pieces never end themselves and stay in such dumps for ever; what they were together only the end tells.
     """
     ended = np.zeros(len(rows), bool)
-    places = np.flatnonzero(~is_p2p)
+    places = np.flatnonzero(is_piece | is_end)
     if not len(places):
         return ended
-    _, which, counts = np.unique(
-        rows[places][:, [AT["name"], AT["seq"]]], axis=0, return_inverse=True, return_counts=True
-    )
+    _, which = np.unique(rows[places][:, [AT["name"], AT["seq"]]], axis=0, return_inverse=True)
     which = which.reshape(-1)
-    has_end = np.zeros(len(counts), bool)
+    has_end = np.zeros(which.max() + 1, bool)
     has_end[which[is_end[places]]] = True
-    ended[places] = (counts[which] > 1) & ~has_end[which]
+    ended[places] = ~has_end[which]
     return ended
 
 
