@@ -39,6 +39,17 @@ def verb(ranks: Sequence[int], one: str, many: str) -> str:
     return one if len(set(ranks)) == 1 else many
 
 
+def number_of(count: int, one: str, many: str = "") -> str:
+    """How many of something: `1 round`, `3 rounds`, `16,384 ranks`.
+
+    Args:
+        count: How many.
+        one: The noun for one of them.
+        many: For several; '' where it ends in an s more.
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def capital(sentence: str) -> str:
     """The sentence with its first letter upper case and the rest as it is."""
     return sentence[:1].upper() + sentence[1:]

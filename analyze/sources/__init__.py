@@ -6,9 +6,13 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Final
 
+import polars as pl
+
+from roundk.analyze.phrases import number_of
 from roundk.analyze.sources import (
     flight_recorder,
     host,
@@ -41,6 +45,11 @@ SOURCES: Final[tuple[ModuleType, ...]] = (
 
 _WITHIN_LOGS: Final = (host, nccl_tests)
 _SHOWN: Final = 5
+_EARLIEST_NS: Final = 10**9 * 10**9
+"""September 2001: smaller times count from something else than 1970."""
+_NO_DUMP: Final = "by its name it is a Flight Recorder dump, but what is in it is none: damaged, or written over"
+_DUMP: Final = re.compile(r"(?:nccl|comm_lib|gloo)_trace_rank_?\d+$")
+"""How torch names the dumps of a rank."""
 
 
 def load(names: Sequence[str], hints: Hints | None = None) -> tuple[Trace, list[Part]]:
@@ -63,16 +72,16 @@ def load(names: Sequence[str], hints: Hints | None = None) -> tuple[Trace, list[
             more = ", ..." if len(found.runs) > _SHOWN else ""
             raise RunError(f"{len(found.runs)} runs are here and one is analyzed at a time: {listed}{more}; name one")
         run = next((rundir.load(run, named) for run, named in found.runs.items()), None)
-        parts = _parts(found, hints or Hints())
+        parts = _parts(found, hints or Hints(), run)
         if run is None and not any(part.read for part in parts):
             raise RunError(_nothing(names, found, parts))
     return merge(parts, run, found.root, found.unreadable), parts
 
 
-def _parts(found: Found, hints: Hints) -> list[Part]:
-    """What each source reads of the inputs."""
+def _parts(found: Found, hints: Hints, run: Trace | None) -> list[Part]:
+    """What each source reads of the inputs; logs last, whose lines may have no year but that of the others."""
     by_source: dict[ModuleType, list[Input]] = {}
-    empty: list[Input] = []
+    unknown: list[Input] = []
     for item in found.inputs:
         try:
             takers = _takers(item)
@@ -81,11 +90,24 @@ def _parts(found: Found, hints: Hints) -> list[Part]:
             continue
         for source in takers:
             by_source.setdefault(source, []).append(item)
-        if not takers and not item.start:
-            empty.append(item)
+        if not takers:
+            unknown.append(item)
     dumps = by_source.get(flight_recorder, [])
-    dumps += _named_alike(empty, dumps)
-    return [source.load(items, hints) for source, items in by_source.items()]
+    alike = _named_alike(unknown, dumps)
+    dumps += [item for item in alike if not item.start]
+    found.unreadable += [Unreadable(item.name, _NO_DUMP) for item in alike if item.start]
+    logs = by_source.pop(joblog, [])
+    parts = [source.load(items, hints) for source, items in by_source.items()]
+    if logs:
+        calls = [one.calls for one in (*([] if run is None else [run]), *parts)]
+        parts.append(joblog.load(logs, replace(hints, near_ns=_latest_ns(calls))))
+    return parts
+
+
+def _latest_ns(calls: Sequence[pl.DataFrame]) -> int | None:
+    """When the last call of a job was made; None where no source tells it in Unix time."""
+    times = (table["enter_ns"].max() for table in calls)
+    return max((at for at in times if isinstance(at, int) and at > _EARLIEST_NS), default=None)
 
 
 def _takers(item: Input) -> list[ModuleType]:
@@ -98,10 +120,14 @@ def _takers(item: Input) -> list[ModuleType]:
     return [first, joblog] if first in _WITHIN_LOGS and joblog.recognises(item) else [first]
 
 
-def _named_alike(empty: list[Input], dumps: list[Input]) -> list[Input]:
-    """The empty files that are a rank's dump by their name: where its peers left one, that it is empty is evidence."""
+def _named_alike(unknown: list[Input], dumps: list[Input]) -> list[Input]:
+    """The files that are a rank's dump by their name: where its peers left one, that it is empty is evidence."""
     names = {_without_number(item.name) for item in dumps}
-    return [item for item in empty if _without_number(item.name) in names]
+    return [
+        item
+        for item in unknown
+        if _without_number(item.name) in names or (item.start and _DUMP.search(item.basename) is not None)
+    ]
 
 
 def _without_number(name: str) -> str:
@@ -109,7 +135,7 @@ def _without_number(name: str) -> str:
 
 
 def _nothing(names: Sequence[str], found: Found, parts: list[Part]) -> str:
-    what = ", ".join(names)
+    what = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if names[_SHOWN:] else "")
     refused = [*found.unreadable, *(one for part in parts for one in part.unreadable)]
     if refused:
         listed = "; ".join(f"{one.path}: {one.why}" for one in refused[:_SHOWN])
@@ -118,7 +144,8 @@ def _nothing(names: Sequence[str], found: Found, parts: list[Part]) -> str:
     if not count:
         why = "there is no file here"
     elif all(item.size == 0 for item in found.inputs):
-        why = f"the {count} file(s) here are empty: who writes them was ended too early, or the disk was full"
+        files = number_of(count, "file is", "files are")
+        why = f"{files} here and empty: the writer was ended too early, or the disk full"
     else:
-        why = f"none of the {count} file(s) here is anything that roundk reads"
+        why = f"{number_of(count, 'file is', 'files are')} here, and none is anything that roundk reads"
     return f"{what}: {why}; name a run directory, Flight Recorder dumps, or a job's log (docs/inputs.md)"

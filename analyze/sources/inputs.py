@@ -105,13 +105,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user says about the inputs.
+    """What the user, or other inputs, say about the inputs.
 
     Attributes:
         rank_pattern: Finds the rank in an input's name, by its first group; None: the last integer of the base name.
+        near_ns: A time at which the job ran, by what was read before, for logs whose lines have no year.
     """
 
     rank_pattern: re.Pattern[str] | None = None
+    near_ns: int | None = None
 
     def rank(self, item: Input) -> int | None:
         """The rank that an input of one rank is of; None where nothing tells."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze.sources.flight_recorder.groups import DEFAULT
 from roundk.analyze.sources.part import Part
 from roundk.analyze.trace import Trace, Unreadable, empty
 from roundk.tracer import schema
@@ -44,7 +45,7 @@ def merge(parts: Sequence[Part], run: Trace | None, root: pathlib.Path, unreadab
         root=root,
         calls=calls,
         groups=groups.table,
-        ranks=_ranks(ordered, best, size),
+        ranks=_ranks(ordered, best, size, _all_ranks(groups.table, size)),
         sites=empty(schema.SITES) if best is None else best.sites,
         progress=_stacked(ordered, lambda part: groups.renumbered(part, part.progress)).sort(
             "rank", "group", maintain_order=True
@@ -137,7 +138,13 @@ def _world_size(parts: Sequence[Part], groups: pl.DataFrame) -> int | None:
     return max(highest) + 1 if highest else None
 
 
-def _ranks(parts: Sequence[Part], best: Part | None, size: int | None) -> pl.DataFrame:
+def _all_ranks(groups: pl.DataFrame, size: int | None) -> list[int]:
+    """The members of the one default group of that size, which may begin elsewhere than at 0; empty: not told."""
+    worlds = groups.filter(pl.col("desc") == DEFAULT, pl.col("ranks").list.len() == (size or 0))["ranks"].to_list()
+    return worlds[0] if len(worlds) == 1 else []
+
+
+def _ranks(parts: Sequence[Part], best: Part | None, size: int | None, members: Sequence[int]) -> pl.DataFrame:
     """One row per rank: what the best source that has it says, by column; of `data` what the calls' source says."""
     columns = empty(schema.RANKS)
     known = [
@@ -145,7 +152,7 @@ def _ranks(parts: Sequence[Part], best: Part | None, size: int | None) -> pl.Dat
         for k, part in enumerate(parts)
     ]
     told = pl.concat([columns.with_columns(worth=pl.lit(0), at_hand=pl.lit(True)), *known], how="vertical_relaxed")
-    every = pl.DataFrame({"rank": range(size or 0)}, schema={"rank": pl.Int32})
+    every = pl.DataFrame({"rank": members or range(size or 0)}, schema={"rank": pl.Int32})
     firsts = [pl.col(name).drop_nulls().first() for name in columns.columns if name not in ("rank", "data", "calls")]
     merged = (
         told.filter(pl.col("rank").is_not_null())

@@ -9,7 +9,9 @@ One row per call of a rank. Columns, in any order and case:
   `dtype`, `root`, `peer` (global ranks), `reduce_op`, `step`, `host`.
 
 Other columns are not looked at. The members of a group are the ranks that have a row of it, as nothing else is known.
-No facts.
+Rows of a rank that repeat a `seq` of a group are one coalesced call; rows that are equal throughout are one row, there
+twice. Without the column `group` no `seq` of a rank may repeat: its calls would be of several groups. A time that is no
+number, and an end before its call's beginning, are not taken: what became of that call is not recorded. No facts.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from roundk.analyze.phrases import number_of
 from roundk.analyze.sources import ops
 from roundk.analyze.sources.inputs import Hints, Input
 from roundk.analyze.sources.part import Part
@@ -97,7 +100,7 @@ def load(inputs: Sequence[Input], hints: Hints) -> Part:  # noqa: ARG001 - the r
         names.append(item.name)
     if not tables:
         return Part(kind=KIND, unreadable=tuple(unreadable), notes=tuple(notes))
-    rows = pl.concat(tables, how="diagonal_relaxed")
+    rows = _once(pl.concat(tables, how="diagonal_relaxed"), notes)
     groups, is_guessed = _groups(rows)
     return Part(
         kind=KIND,
@@ -185,7 +188,7 @@ def _normal(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
         named[_name(column)] = column
     made: list[pl.Expr] = []
     for time in _TIMES:
-        made += _time(time, named)
+        made += _time(time, named, table.schema)
     if not made:
         raise _Problem("has no column of times that it can be used by: `enter_ns`, `start_us`, `end_s` or the like")
     made += [_whole(pl.col(named[one])).alias(one) for one in _WHOLE if one in named]
@@ -193,7 +196,8 @@ def _normal(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
         pl.col(named[one]).cast(pl.String, strict=False).str.strip_chars().alias(one) for one in _TEXTS if one in named
     ]
     read = table.select(made)
-    if "group" not in read.columns:
+    has_group = "group" in read.columns
+    if not has_group:
         read = read.with_columns(group=pl.lit(_DEFAULT))
     is_call = (
         pl.col("rank").is_between(0, MOST_RANK)
@@ -202,16 +206,70 @@ def _normal(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
         & pl.col("group").is_not_null()
     )
     good = read.filter(is_call)
-    if good.height < read.height:
-        notes.append(
-            f"{name}: {read.height - good.height} of {read.height} rows have no rank, seq or op, and are left out"
-        )
+    if left := read.height - good.height:
+        have = "has" if left == 1 else "have"
+        out = "is left out" if left == 1 else "are left out"
+        notes.append(f"{name}: {left:,} of {number_of(read.height, 'row')} {have} no rank, seq or op, and {out}")
     if not good.height:
         raise _Problem("has no row with a rank, a seq and an op")
-    return good
+    if not has_group:
+        _refuse_several_groups(good)
+    return _sound_times(good, name, notes)
 
 
-def _time(time: str, named: Mapping[str, str]) -> list[pl.Expr]:
+def _refuse_several_groups(rows: pl.DataFrame) -> None:
+    """Without names of groups, numbers that repeat in a rank are those of several groups, and no round can be told."""
+    collectives = ~_operation().is_in(list(contract.P2P))
+    repeated = rows.unique().filter(collectives).group_by("rank", "seq").len().filter(pl.col("len") > 1).sort("rank")
+    if repeated.height:
+        rank, seq, count = repeated.row(0)
+        raise _Problem(
+            f"the column `group` is missing: rank {rank} has {count} different calls with seq {seq}, which are of "
+            "several groups (or of one coalesced call); name each row's group in a column `group`"
+        )
+
+
+def _operation() -> pl.Expr:
+    """The operation of a row under torch's name."""
+    return pl.col("op").map_elements(lambda spelling: ops.spelled(spelling).op, return_dtype=pl.String)
+
+
+def _sound_times(rows: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
+    """The rows without times that make no sense; `is_odd`: it had an end, and that cannot be used."""
+    has_end = "end_ns" in rows.columns
+    begins = [pl.col(one) for one in ("enter_ns", "start_ns") if one in rows.columns]
+    early = pl.col("end_ns") < pl.max_horizontal(begins) if has_end and begins else pl.lit(value=False)
+    rows = rows.with_columns(is_early=early.fill_null(value=False))
+    told = [one for one in _TIMES if f"{one}_odd" in rows.columns]
+    odd, nan = (sum(int(rows[f"{one}_{what}"].sum()) for one in told) for what in ("odd", "nan"))
+    if odd:
+        times = number_of(odd, "time is", "times are")
+        notes.append(f"{name}: {times} no number that can be used (inf, text, too large) and not taken")
+    if nan:
+        times = number_of(nan, "time is", "times are")
+        notes.append(f"{name}: {times} nan: that is taken for what did not happen")
+    if count := int(rows["is_early"].sum()):
+        calls = number_of(count, "call ends before its beginning", "calls end before their beginning")
+        notes.append(f"{name}: {calls}: {'that end is' if count == 1 else 'those ends are'} not taken")
+    is_odd = pl.col("is_early") | (pl.col("end_odd") if has_end else pl.lit(value=False))
+    rows = rows.with_columns(is_odd=is_odd)
+    if has_end:
+        rows = rows.with_columns(end_ns=pl.when(~pl.col("is_early")).then("end_ns"))
+    return rows.drop("is_early", *(f"{one}_{what}" for one in told for what in ("odd", "nan")))
+
+
+def _once(rows: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Each row once: two that are equal in every column are one call that was written twice."""
+    single = rows.unique(maintain_order=True)
+    if more := rows.height - single.height:
+        notes.append(
+            f"{number_of(more, 'row repeats', 'rows repeat')} another one in every column, and "
+            f"{'is' if more == 1 else 'are'} left out"
+        )
+    return single
+
+
+def _time(time: str, named: Mapping[str, str], kinds: Mapping[str, pl.DataType]) -> list[pl.Expr]:
     found = [unit for unit in _UNITS if f"{time}_{unit}" in named]
     if len(found) > 1:
         raise _Problem(f"has `{time}` in two units, {found[0]} and {found[1]}: keep one")
@@ -221,14 +279,23 @@ def _time(time: str, named: Mapping[str, str]) -> list[pl.Expr]:
         )
     if not found:
         return []
-    column, factor = pl.col(named[f"{time}_{found[0]}"]), _UNITS[found[0]]
+    name = named[f"{time}_{found[0]}"]
+    column, factor = pl.col(name), _UNITS[found[0]]
     whole = column.cast(pl.Int64, strict=False)
     real = column.cast(pl.Float64, strict=False)
     exact = pl.when(whole.is_between(0, _MOST_NS // factor) & (whole.cast(pl.Float64) == real)).then(whole * factor)
     rounded = pl.when((real * factor).is_between(0, _MOST_NS)).then(
         (real * factor).round().cast(pl.Int64, strict=False)
     )
-    return [pl.coalesce(exact, rounded).alias(f"{time}_ns")]
+    taken = pl.coalesce(exact, rounded)
+    # A negative time did not happen, like an empty field; nor did a nan, which in a text may mean something else.
+    text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+    is_none = (text == "") | (text == "nan") | (real < 0).fill_null(value=False)
+    return [
+        taken.alias(f"{time}_ns"),
+        (~is_none & taken.is_null()).fill_null(value=False).alias(f"{time}_odd"),
+        ((text == "nan") & pl.lit(value=not kinds[name].is_float())).fill_null(value=False).alias(f"{time}_nan"),
+    ]
 
 
 def _whole(column: pl.Expr) -> pl.Expr:
@@ -263,7 +330,7 @@ def _calls(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     dtypes = {one: ops.dtype(one)[0] for one in rows["dtype"].drop_nulls().unique().to_list()}
     keys = dict(zip(groups["name"], groups["group"], strict=True))
     op = pl.col("op").replace_strict({name: one.op for name, one in spellings.items()}, return_dtype=pl.String)
-    has_end = rows["end_ns"].null_count() < rows.height
+    has_end = rows["end_ns"].null_count() < rows.height or bool(rows["is_odd"].any())
     open_or_not = pl.lit("open" if has_end else "not_recorded")
     made = rows.with_columns(
         op=op,
@@ -273,7 +340,11 @@ def _calls(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         reduce_op=pl.col("reduce_op").str.to_uppercase(),
         issued_ns=pl.coalesce("enter_ns", "start_ns", "end_ns"),
         is_timed=pl.lit(value=rows["start_ns"].null_count() < rows.height),
-        outcome=pl.when(pl.col("end_ns").is_not_null()).then(pl.lit("completed")).otherwise(open_or_not),
+        outcome=pl.when(pl.col("end_ns").is_not_null())
+        .then(pl.lit("completed"))
+        .when("is_odd")
+        .then(pl.lit("not_recorded"))
+        .otherwise(open_or_not),
     ).sort("rank", pl.coalesce("enter_ns", "start_ns", "end_ns"), maintain_order=True, nulls_last=True)
     pair = pl.int_range(1, pl.len() + 1).over("rank", "group", "op", "peer")
     made = made.with_columns(

@@ -8,8 +8,9 @@ Traps: a file without entries is data, and so is one that is cut; numbers of sen
 hold calls in flight only; gloo tells neither members nor ends (see `calls`, `groups`); a pickle may run
 code (see `pickled`).
 
-Facts: `dump_error` (no dump could be fetched of the rank: `error`), `health_check` (`check`, `status`, `output`) and
-`calls_unrecorded` (gloo counts sends and receives and does not record them: `calls`).
+Facts: `dump_error` (no dump could be fetched of the rank: `error`), `dump_empty` (the rank's file has no bytes),
+`health_check` (`check`, `status`, `output`) and `calls_unrecorded` (gloo counts sends and receives and does not record
+them: `calls`).
 
 Source: FlightRecorderDetail.hpp, torch 2.13; the releases by their headers; nvidia-resiliency-ext trace_collector.py;
 Ray python/ray/train/v2/_internal/callbacks/nccl_ras.py.
@@ -18,6 +19,7 @@ Ray python/ray/train/v2/_internal/callbacks/nccl_ras.py.
 from __future__ import annotations
 
 import pickletools
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -25,19 +27,21 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from roundk.analyze.phrases import NS_PER_S, duration, fold
+from roundk.analyze.phrases import NS_PER_S, duration, fold, number_of, ranks_text
 from roundk.analyze.sources import ncclx
 from roundk.analyze.sources.flight_recorder import dump as dumps
 from roundk.analyze.sources.flight_recorder.bulk import Bulk
 from roundk.analyze.sources.flight_recorder.calls import Calls, Notes
 from roundk.analyze.sources.flight_recorder.dump import Dump
 from roundk.analyze.sources.flight_recorder.entries import AT, NONE, Vocabulary
-from roundk.analyze.sources.flight_recorder.groups import MOST_RANK, Groups
+from roundk.analyze.sources.flight_recorder.folders import Folder, by_folder, chosen, worlds
+from roundk.analyze.sources.flight_recorder.groups import DEFAULT, MOST_RANK, Groups
 from roundk.analyze.sources.inputs import HEAD, Hints, Input
 from roundk.analyze.sources.part import Part
 from roundk.analyze.sources.rows import READ_ERRORS, from_dicts, words_of
 from roundk.analyze.trace import Unreadable
 from roundk.tracer import schema
+from roundk.tracer.errors import RunError
 
 KIND: Final = "flight_recorder"
 
@@ -85,7 +89,11 @@ def _is_old_pickle(head: bytes) -> bool:
 
 
 def load(inputs: Sequence[Input], hints: Hints) -> Part:
-    """Read dumps, at most one per rank; of more than one, the newest."""
+    """Read dumps, at most one per rank: of several folders with the same ranks one, of several in it the newest.
+
+    Raises:
+        RunError: They are of jobs of different sizes.
+    """
     return _Loading(inputs, hints).part()
 
 
@@ -95,6 +103,7 @@ class _Loading:
     def __init__(self, inputs: Sequence[Input], hints: Hints) -> None:
         self.words = Vocabulary()
         self.dumps: dict[int, Dump] = {}
+        self._all: list[tuple[int, Dump]] = []
         self.errors: dict[int, Dump] = {}
         self.read: list[str] = []
         self.ignored: list[str] = []
@@ -105,6 +114,7 @@ class _Loading:
         self._replaced: list[str] = []
         for item in inputs:
             self._one(item)
+        self._choose()
 
     def part(self) -> Part:
         """Everything that the dumps tell."""
@@ -167,13 +177,43 @@ class _Loading:
         self.read.append(item.name)
         if dump.error is not None:
             self.errors[rank] = dump
-        elif (other := self.dumps.get(rank)) is None or _newest(dump) > _newest(other):
-            self._replaced += [] if other is None else [f"{other.item.name} (rank {rank}, {item.name} is newer)"]
-            self.dumps[rank] = dump
         else:
-            self._replaced.append(f"{item.name} (rank {rank}, {other.item.name} is newer)")
+            self._all.append((rank, dump))
         if dump.problem is not None:
-            self.notes.append(f"{item.name} {dump.problem}: the {len(dump.rows)} calls before that are used")
+            self.notes.append(f"{item.name} {dump.problem}: {_used(len(dump.rows))}")
+
+    def _choose(self) -> None:
+        """One dump per rank. Of folders with dumps of the same ranks one is taken: two runs are never mixed by rank."""
+        folders = by_folder([(rank, dump.item.name, _newest(dump)) for rank, dump in self._all])
+        taken = {name for folder in chosen(folders) for name in folder.names}
+        left = [folder for folder in folders if not taken.issuperset(folder.names)]
+        if left:
+            self._refuse_two_jobs([one for one in folders if one not in left], left)
+            self._tell_left(left)
+        for rank, dump in self._all:
+            name = dump.item.name
+            if name not in taken:
+                self.read.remove(name)
+            elif (other := self.dumps.get(rank)) is None or _newest(dump) > _newest(other):
+                self._replaced += [] if other is None else [f"{other.item.name} (rank {rank}, {name} is newer)"]
+                self.dumps[rank] = dump
+            else:
+                self._replaced.append(f"{name} (rank {rank}, {other.item.name} is newer)")
+        self._all.clear()
+
+    def _refuse_two_jobs(self, kept: list[Folder], left: list[Folder]) -> None:
+        sizes = {dump.item.name: size for _, dump in self._all if (size := _world_told(dump)) is not None}
+        if told := worlds([*kept, *left], sizes):
+            some = ", ".join(f"of {number_of(size, 'rank')} in {where}" for size, where in told[:_SHOWN])
+            raise RunError(f"dumps of {len(told)} jobs are here and one is analyzed at a time: {some}; name one")
+
+    def _tell_left(self, left: list[Folder]) -> None:
+        where = _some([f"{one.where} ({ranks_text(sorted(one.ranks))})" for one in left])
+        self.notes.append(
+            f"dumps of the same ranks lie in several folders, and those of one run are used: left out "
+            f"{'is' if len(left) == 1 else 'are'} {where}; name one folder, or, if the ranks are others, tell where "
+            "the rank is with --rank-pattern"
+        )
 
     def _leave_out_other_runs(self) -> None:
         """Keep the dumps of one run: the most whose last calls lie close together, the latest of as many."""
@@ -193,12 +233,13 @@ class _Loading:
             self.read.remove(dump.item.name)
             apart = duration(kept[0][0] - newest if newest < kept[0][0] else newest - kept[-1][0])
             side = "before" if newest < kept[0][0] else "after"
-            why = f"its last call is {apart} {side} those of {len(kept)} other dumps: it is taken for another run's"
+            them = number_of(len(kept), "other dump")
+            why = f"its last call is {apart} {side} those of {them}: it is taken for another run's"
             self.unreadable.append(Unreadable(dump.item.name, why))
         left_out = fold(rank for _, rank in others)
         self.notes.append(
-            f"the dumps of {len(others)} ranks ({left_out}) are of another time than those of the other {len(kept)} "
-            "and left out: name the files of one run"
+            f"the dumps of {number_of(len(others), 'rank')} ({left_out}) are of another time than those of the other "
+            f"{len(kept)} and left out: name the files of one run"
         )
 
     def _no_dump(self, dump: Dump) -> None:
@@ -250,6 +291,10 @@ class _Loading:
             fields = words_of({"error": (dump.error or "")[:_MOST_TEXT]})
             yield {"rank": rank, "kind": "dump_error", "text": text, "fields": fields, "source": dump.item.name}
         for rank, dump in sorted(self.dumps.items()):
+            if not dump.form:
+                text = f"the dump of rank {rank} is an empty file: its writer was ended first, or the disk was full"
+                yield {"rank": rank, "kind": "dump_empty", "text": text, "source": dump.item.name}
+        for rank, dump in sorted(self.dumps.items()):
             checks = (dump.head or {}).get("health_check_results")
             for check, found in checks.items() if isinstance(checks, dict) else ():
                 if isinstance(found, dict):
@@ -265,28 +310,40 @@ class _Loading:
                     }
 
     def _told(self, groups: Groups, of_calls: Notes) -> Iterator[str]:
+        if blank := [rank for rank, dump in sorted(self.dumps.items()) if not dump.form]:
+            yield (
+                f"the {'dump' if len(blank) == 1 else 'dumps'} of {ranks_text(blank)} "
+                f"{'is an empty file' if len(blank) == 1 else 'are empty files'}: cut off before the first byte, which "
+                "says less than a dump without calls"
+            )
         if self._replaced:
             yield (
-                f"{len(self._replaced)} dumps are left out for a newer one of their rank: {_some(self._replaced)}; "
+                f"{number_of(len(self._replaced), 'dump is', 'dumps are')} left out for a newer one of the same rank: "
+                f"{_some(self._replaced)}; "
                 "if they are of different ranks, tell where the rank is with --rank-pattern"
             )
         if groups.guessed:
             names = [groups.all[key].name or "the unnamed one" for key in sorted(groups.guessed)]
             yield (
-                f"no dump tells the members of {len(names)} groups ({_some(names)}); the ranks that have calls of them "
-                "are taken for them, of the default group all up to the highest"
+                f"no dump tells the members of {number_of(len(names), 'group')} ({_some(names)}); the ranks that have "
+                f"calls of {'it' if len(names) == 1 else 'them'} are taken for them, of the default group all up to "
+                "the highest"
             )
         if groups.unplaced:
-            yield f"{sum(groups.unplaced.values())} counters of {len(groups.unplaced)} ranks are of groups not told"
+            counters = number_of(sum(groups.unplaced.values()), "counter")
+            belong = "belongs" if counters.startswith("1 ") else "belong"
+            yield f"{counters} of {number_of(len(groups.unplaced), 'rank')} {belong} to groups that are not told"
         if of_calls.issued_only:
             yield (
-                f"the dumps of {of_calls.issued_only} ranks tell when a call was issued and not how it ended "
+                f"the dumps of {number_of(of_calls.issued_only, 'rank')} tell when a call was issued, not how it ended "
                 "(torchcomms); their calls are counted by group here, from the first that is kept"
             )
         if of_calls.dropped_ends:
-            yield f"{of_calls.dropped_ends} ends of batches of sends and receives are told by their members"
+            ends = number_of(of_calls.dropped_ends, "end is", "ends are")
+            yield f"{ends} told of batches of sends and receives by what is in them"
         if of_calls.mirrored:
-            yield f"{of_calls.mirrored} entries of the c10d hook repeat one of the backend and are left out"
+            entries = number_of(of_calls.mirrored, "entry of the c10d hook repeats", "entries of the c10d hook repeat")
+            yield f"{entries} what the backend has, and {'is' if of_calls.mirrored == 1 else 'are'} left out"
 
 
 def _unrecorded(dumps: Mapping[int, Dump], groups: Groups, ranks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -297,7 +354,8 @@ def _unrecorded(dumps: Mapping[int, Dump], groups: Groups, ranks: Sequence[dict[
         rank, dump = row["rank"], dumps[row["rank"]]
         count = groups.enqueued(rank) - row["calls"] - row["calls_lost"]
         if count > 0 and row["calls"] and dump.problem is None:
-            text = f"rank {rank} made {count} sends, receives or other calls that gloo counts and does not record"
+            made = number_of(count, "send, receive or other call", "sends, receives or other calls")
+            text = f"rank {rank} made {made} that gloo counts and does not record"
             yield {
                 "rank": rank,
                 "kind": "calls_unrecorded",
@@ -318,6 +376,21 @@ def _listed(groups: Groups) -> pl.DataFrame:
 def _nameless(rank: int | None) -> str:
     what = "there is no number in its name" if rank is None else f"the number in its name, {rank}, is no rank"
     return f"it is a Flight Recorder dump of an unknown rank: {what}; tell where the rank is with --rank-pattern"
+
+
+def _used(calls: int) -> str:
+    return f"the {number_of(calls, 'call')} before that {'is' if calls == 1 else 'are'} used"
+
+
+def _world_told(dump: Dump) -> int | None:
+    """The number of members of the default group, as far as the head of a dump tells."""
+    config = (dump.head or {}).get("pg_config")
+    for group in config.values() if isinstance(config, dict) else ():
+        if isinstance(group, dict) and group.get("desc") == DEFAULT:
+            ranks = group.get("ranks")
+            count = len(re.findall(r"\d+", ranks)) if isinstance(ranks, str) else len(ranks or ())
+            return count or None
+    return None
 
 
 def _newest(dump: Dump) -> int:

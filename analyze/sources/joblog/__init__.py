@@ -35,7 +35,7 @@ message, site] of those it followed, is_mixed) · `agent_exception` (the same, o
 
 torchrun: `elastic_failure` (rank in the summary: exit_code or exit_signal, local_rank, is_first_observed, host,
 error_file, message) · `elastic_failed` (exit_code or exit_signal, local_rank, what) · `elastic_closing` (signal) ·
-`elastic_forced` · `elastic_stuck` (waited_s)
+`elastic_restart` · `elastic_forced` · `elastic_stuck` (waited_s)
 
 NCCL: `net_completion_error` (plugin, status, status_name, opcode, opcode_name, length, vendor_err, peer, peer_port,
 direction, local_gid, remote_gid, hca) · `net_async_event` (plugin, event, code, device, port, is_fatal) ·
@@ -69,8 +69,8 @@ from typing import Final
 import polars as pl
 
 from roundk.analyze.sources import rows
-from roundk.analyze.sources.inputs import Hints, Input
-from roundk.analyze.sources.joblog import nccl_tables
+from roundk.analyze.sources.inputs import START, Hints, Input
+from roundk.analyze.sources.joblog import attempts, nccl_tables
 from roundk.analyze.sources.joblog.book import Book
 from roundk.analyze.sources.joblog.reading import Reading
 from roundk.analyze.sources.joblog.resolve import Ranks
@@ -87,6 +87,13 @@ _ODD: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\a\x
 _NULS: Final = re.compile(rb"\x00{16,}")
 """What a log that was truncated while it was written to begins with, or a lost block of it."""
 _DOCKER: Final = b'{"log":"'
+_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_MOSTLY: Final = 0.9
+"""Share of its letters that are ASCII, in a log of whatever language."""
+_SOME: Final = 1 / 16
+"""The same in a log that is marked as UTF-16."""
+_LEAST_PAIRS: Final = 32
+_WIDE: Final = "UTF-16 text: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"
 _OTHER: Final = (
     b"{",
     b'["',
@@ -111,6 +118,8 @@ def recognises(item: Input) -> bool:
         head = item.head
     except rows.READ_ERRORS:
         return False
+    if _is_wide(item):
+        return True  # to say so
     text = _NULS.sub(b"", head).lstrip()
     if not text:
         return bool(head)
@@ -122,6 +131,24 @@ def recognises(item: Input) -> bool:
     return odd <= _MOST_ODD * len(text)
 
 
+def _is_utf16(head: bytes) -> bool:
+    """Whether text is UTF-16: by its mark or, without one, as every other byte of English is zero."""
+    text = head[:START]
+    pairs = len(text) // 2
+    zeros = max((text[k::2].count(0) for k in (0, 1)), default=0)
+    others = text.count(0) - zeros
+    # Of any language: spaces, digits and the ends of lines have a zero. A program's line may begin with any two bytes.
+    is_marked = text.startswith(_MARKS) and zeros >= _SOME * pairs
+    return is_marked or (pairs >= _LEAST_PAIRS and zeros >= _MOSTLY * pairs and others == 0)
+
+
+def _is_wide(item: Input) -> bool:
+    try:
+        return _is_utf16(item.start)
+    except rows.READ_ERRORS:
+        return False
+
+
 def load(inputs: Sequence[Input], hints: Hints) -> Part:
     """Read logs.
 
@@ -129,9 +156,13 @@ def load(inputs: Sequence[Input], hints: Hints) -> Part:
         inputs: Logs of one job.
         hints: What the user says of their names.
     """
+    inputs, of_earlier = attempts.last_files(inputs)
     book = Book()
-    unreadable: list[Unreadable] = []
+    wide = [item for item in inputs if _is_wide(item)]
+    unreadable = [Unreadable(item.name, _WIDE) for item in wide]
+    inputs = [item for item in inputs if item not in wide]
     readings = [Reading(item, file, book) for file, item in enumerate(inputs)]
+    _date(readings, hints)
     for reading, item in zip(readings, inputs, strict=True):
         try:
             reading.run()
@@ -167,11 +198,28 @@ def load(inputs: Sequence[Input], hints: Hints) -> Part:
             ]
         ),
         channels=nccl_tables.channels(book, ranks, inputs),
+        members_told=tables.are_members_told,
         world_size=ranks.world_size,
         unreadable=tuple(unreadable),
         versions=_versions(book),
-        notes=(*_notes(book, readings), *ranks.notes, *tables.notes, *call_notes),
+        notes=(
+            *([of_earlier] if of_earlier else ()),
+            *_notes(book, readings),
+            *ranks.notes,
+            *tables.notes,
+            *call_notes,
+        ),
     )
+
+
+def _date(readings: Sequence[Reading], hints: Hints) -> None:
+    """Give each log a year for the lines without one: its own, else that of another log, else of another input."""
+    undated = [reading for reading in readings if not reading.date()]
+    dated = (reading.clock.dated_ns for reading in readings)
+    near = next((at for at in dated if at is not None), hints.near_ns)
+    for reading in undated:
+        if near is not None:
+            reading.clock.near(near)
 
 
 def _versions(book: Book) -> tuple[str, ...]:
@@ -183,7 +231,7 @@ def _notes(book: Book, readings: Sequence[Reading]) -> list[str]:
     if book.calls.is_zone_missing or any(reading.clock.is_zone_missing for reading in readings):
         notes.append("logs: times without a zone are read as UTC")
     if any(reading.clock.is_year_guessed for reading in readings):
-        notes.append("logs: times without a year are given that of other lines, or of the file")
+        notes.append("logs: times without a year are given that of other lines or inputs, or of the file")
     notes += [f"logs: {count} more lines of kind {kind} are not kept" for kind, count in sorted(book.lost.items())]
     if crowded := sum(reading.crowded for reading in readings):
         notes.append(f"logs: {crowded} messages of several lines are left out, too many were open at once")

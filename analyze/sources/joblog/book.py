@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from roundk.analyze.phrases import NS_PER_S
 from roundk.analyze.sources.joblog.coll_lines import Calls
 from roundk.analyze.sources.joblog.comms import Comms
 from roundk.analyze.sources.joblog.events import Event
@@ -31,6 +32,10 @@ HOST_WIDE: Final = frozenset(
     }
 )
 """Facts that every process of a host repeats: one per host is kept."""
+_OF_ATTEMPT: Final = frozenset({"collective_timeout", "watchdog_status", "dump_signal"})
+"""Facts that a process says once before it ends: the same again, later, is of the process that came after it."""
+_APART_NS: Final = 60 * NS_PER_S
+"""A watchdog repeats itself within this time; to start a job again and wait for a timeout takes longer."""
 _JOB_WIDE: Final = frozenset({"nccl_version"})
 
 
@@ -62,6 +67,7 @@ class Fact:
         line: Number of the first such line.
         count: How many such lines there are.
         last_ns: Time of the last such line.
+        last_line: Number of the last such line.
     """
 
     event: Event
@@ -71,6 +77,7 @@ class Fact:
     line: int
     count: int = 1
     last_ns: int | None = None
+    last_line: int | None = None
 
 
 class Book:
@@ -108,9 +115,13 @@ class Book:
         self._see(event, origin, time_ns)
         key = self._key(event, origin)
         known = self._facts.get(key)
+        if known is not None and event.kind in _OF_ATTEMPT and _is_apart(known, time_ns):
+            key = (*key, time_ns)
+            known = None
         if known is not None:
             known.count += 1
             known.last_ns = time_ns if time_ns is not None else known.last_ns
+            known.last_line = line
         elif self._kinds[event.kind] >= MOST_OF_KIND or len(self._facts) >= MOST_FACTS:
             self.lost[event.kind] += 1
         else:
@@ -141,3 +152,8 @@ class Book:
         if event.kind in HOST_WIDE:
             who = ("host", None if event.kind in _JOB_WIDE else origin.host or origin.file)
         return (event.kind, who, event.group, event.group_rank, event.rank, event.host, event.at, fields)
+
+
+def _is_apart(known: Fact, time_ns: int | None) -> bool:
+    latest = known.last_ns if known.last_ns is not None else known.time_ns
+    return latest is not None and time_ns is not None and time_ns - latest > _APART_NS

@@ -1,7 +1,8 @@
 """Times as logs print them: with and without year, zone and fraction.
 
 A line's time is what it says, not when it was read: `[E626 10:42:17.101223001 ...]` names no year and no zone. The
-year comes from other dates of the same log or, where there are none, from the file's own time; a time without a zone
+year comes from other dates of the same log, of the job's other logs and inputs or, where there are none, from the
+file's own time; a time without a zone
 is read as UTC, and the reader is told.
 """
 
@@ -81,6 +82,7 @@ class Clock:
     """Turns the stamps of one log into Unix times.
 
     Attributes:
+        dated_ns: A time of the log whose year is told; None: none was met.
         is_year_guessed: A time without a year was turned.
         is_zone_missing: A time without a zone was turned.
     """
@@ -92,14 +94,18 @@ class Clock:
             written_ns: When the file was last written; None: not known.
         """
         self._written = written_ns
-        self._dated: int | None = None
+        self.dated_ns: int | None = None
         self.is_year_guessed = False
         self.is_zone_missing = False
 
     def see(self, full: Stamp | None) -> None:
         """Take note of a full date somewhere in the log: it tells the year of those that have none."""
         if full is not None and full.year is not None:
-            self._dated = _unix(full, full.year)
+            self.dated_ns = _unix(full, full.year)
+
+    def near(self, time_ns: int) -> None:
+        """Take note of a time at which the job ran, where the log itself tells no year."""
+        self.dated_ns = time_ns
 
     def ns(self, at: Stamp | None) -> int | None:
         """Unix time of a stamp; None where there is none, or no year can be told."""
@@ -109,18 +115,18 @@ class Clock:
         if found is not None:
             self.is_zone_missing |= at.offset_s is None
             if at.year is not None:
-                self._dated = found
+                self.dated_ns = found
         return found
 
     def _with_year(self, at: Stamp) -> int | None:
-        near = self._dated if self._dated is not None else self._written
+        near = self.dated_ns if self.dated_ns is not None else self._written
         if near is None:
             return None
         self.is_year_guessed = True
         this = datetime.fromtimestamp(near // NS_PER_S, tz=UTC).year
         # A 29 February may be up to eight years off (1900, 2100).
         times = [found for year in range(this - 8, this + 2) if (found := _unix(at, year)) is not None]
-        if self._dated is None:  # a file is not written before its lines; a day for zones and clocks
+        if self.dated_ns is None:  # a file is not written before its lines; a day for zones and clocks
             times = [found for found in times if found <= near + _DAY_NS]
         return min(times, key=lambda found: abs(found - near), default=None)
 

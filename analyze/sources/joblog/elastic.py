@@ -2,7 +2,8 @@
 
 `Sending process 7 closing signal SIGTERM`, `failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: ...`, `Unable to
 shutdown process 7 via SIGTERM, forcefully exiting via SIGKILL`, `Process 7 did not exit after ... Worker may be in
-uninterruptible kernel sleep` (2.13), and the summary of `ChildFailedError`, a block per rank (`time`, `host`, `rank`,
+uninterruptible kernel sleep` (2.13), `Worker group FAILED. 2/3 attempts left; will restart worker group` (INFO, so
+with TORCHELASTIC's log level raised), and the summary of `ChildFailedError`, a block per rank (`time`, `host`, `rank`,
 `exitcode`, `traceback`) under `Failures:` and `Root Cause (first observed failure):` (1.9 to 1.10: `Root Cause:` and
 `Other Failures:`).
 
@@ -24,6 +25,7 @@ LITERALS: Final = (
     "failed (exitcode:",
     "forcefully exiting via",
     "uninterruptible kernel sleep",
+    "will restart worker group",
     "Root Cause",
     "Failures:",
 )
@@ -74,6 +76,8 @@ def parse(text: str) -> Iterator[Event]:
             pid=pid,
             is_about_other=True,
         )
+    elif "will restart worker group" in text:
+        yield Event("elastic_restart", "the agent starts its workers again", is_about_other=True)
     elif (stuck := _STUCK.search(text)) is not None:
         pid = number(stuck["pid"])
         fields = present(pid=pid, waited_s=number(stuck["waited"]))
@@ -89,6 +93,12 @@ def parse(text: str) -> Iterator[Event]:
 def begins(text: str) -> bool:
     """Whether the summary's list of failures begins with this line."""
     return _BEGIN.match(text) is not None
+
+
+def time_of(text: str) -> clock.Stamp | None:
+    """The time that a line of the summary tells; None where it is no such line."""
+    found = _FIELD.match(text)
+    return clock.read(found["value"]) if found is not None and found["name"] == "time" else None
 
 
 def ended(code: int) -> dict[str, object]:

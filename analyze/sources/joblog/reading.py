@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import polars as pl
 
+from roundk.analyze.sources import rows
 from roundk.analyze.sources.inputs import Input
 from roundk.analyze.sources.joblog import (
     clock,
@@ -46,6 +47,8 @@ MOST_OPEN: Final = 20_000
 MOST_JOINED: Final = 4
 """Lines that a wrapped message is joined from."""
 MOST_ENDED: Final = 4_096
+_TAIL: Final = 1 << 14
+"""Bytes at the end of a log in which torchrun's summary begins; it has a block of ten lines for each rank of a host."""
 
 
 class Follower(Protocol):
@@ -112,6 +115,15 @@ class Reading:
         self._host = host["host"] or host["nccl_host"] if host else None
         self._pid = int(host["pid"]) if host and host["pid"] else None
 
+    def date(self) -> bool:
+        """Look for a year for the lines without one; False where the log does not tell it."""
+        try:
+            told = _dated(self._item.head.decode("utf-8", "replace")) or _dated(_tail(self._item))
+        except rows.READ_ERRORS:
+            told = None
+        self.clock.see(told)
+        return told is not None
+
     def run(self) -> None:
         """Read all of it.
 
@@ -119,7 +131,6 @@ class Reading:
             OSError, EOFError, ValueError, zlib.error: it cannot be read any further; what was read until then is in the
                 book.
         """
-        self.clock.see(_dated(self._item.head.decode("utf-8", "replace")))
         with self._item.open() as stream:
             scanner = scan.Scanner(stream, LITERALS, self._bulk)
             try:
@@ -315,10 +326,24 @@ _RUN_FILE: Final = re.compile(
 """Logs that `roundk run` keeps, `roundk.tracer.rundir`; NCCL's own is of one process."""
 
 
-def _dated(head: str) -> clock.Stamp | None:
-    """The first time with a year that a line begins with."""
-    stamps = (prefixes.strip(prefixes.plain(line), prefixes.NOTHING)[0].at for line in head.split("\n"))
+def _dated(text: str) -> clock.Stamp | None:
+    """The first time with a year that a line begins with, or that torchrun's summary tells."""
+    stamps = (_stamp(line) for line in text.split("\n"))
     return next((at for at in stamps if at is not None and at.year is not None), None)
+
+
+def _stamp(line: str) -> clock.Stamp | None:
+    head, begin = prefixes.strip(plain := prefixes.plain(line), prefixes.NOTHING)
+    return head.at if head.at is not None and head.at.year is not None else elastic.time_of(plain[begin:])
+
+
+def _tail(item: Input) -> str:
+    """The end of a log: torchrun's summary stands there. Of a compressed one it would cost as much as to read it."""
+    if item.decompress is not None:
+        return ""
+    with item.open() as stream:
+        stream.seek(max(0, item.size - _TAIL))
+        return stream.read(_TAIL).decode("utf-8", "replace")
 
 
 def _written_ns(item: Input) -> int | None:

@@ -11,6 +11,7 @@ import polars as pl
 
 from roundk.analyze.sources import rows
 from roundk.analyze.sources.inputs import Input
+from roundk.analyze.sources.joblog import attempts
 from roundk.analyze.sources.joblog.book import HOST_WIDE, Book, Fact
 from roundk.analyze.sources.joblog.events import MOST_TEXT, Group, present
 from roundk.analyze.sources.joblog.resolve import Ranks
@@ -22,6 +23,8 @@ _STATUS: Final = ("watchdog_status", "dump_signal")
 _ENDS: Final = frozenset({"elastic_failed", "mpirun_exit", "slurm_task_exit"})
 _MOST_MEMBERS: Final = 1 << 17
 """Larger groups are no groups but a damaged number."""
+LEAST_TO_TELL_A_SPACING: Final = 3
+"""Two members are evenly spaced whatever they are."""
 _P2P: Final = words.P2P | {"coalesced"}
 
 
@@ -31,6 +34,7 @@ class Tables:
     Attributes:
         groups: Key of each process group that a line names.
         notes: What the reader has to know of them.
+        are_members_told: Who the members of all groups are is known.
     """
 
     def __init__(self, book: Book, ranks: Ranks, inputs: Sequence[Input]) -> None:
@@ -43,12 +47,20 @@ class Tables:
         """
         self._book, self._ranks, self._inputs = book, ranks, inputs
         self.notes: list[str] = []
+        self.are_members_told = True
         self.groups: dict[Group, int] = {}
         self._members: dict[Group, dict[int, dict[int, None]]] = defaultdict(dict)
         self._seen: set[int] = set()
-        self._facts = [(fact, ranks.of(fact)) for fact in book.facts()]
+        every = [(fact, ranks.of(fact)) for fact in book.facts()]
+        self._attempt = attempts.last(every)
+        self._facts = every
+        if self._attempt is not None:
+            self.notes.append(self._attempt.note)
+            self._facts = [(fact, rank) for fact, rank in every if self._attempt.kept(fact)]
         for fact, rank in self._facts:
             self._note(fact, rank)
+        for fact, rank in every if self._attempt is not None else ():
+            self._recall(fact, rank)
         self._seen |= set(ranks.of_process.values())
         self._status = {
             (rank, fact.event.fields.get("work")): fact.event.group
@@ -119,7 +131,7 @@ class Tables:
                 "data": data,
                 "calls": called.get(rank, 0),
                 "calls_lost": 0,
-                "last_alive_ns": self._book.alive.get(rank) or None,
+                "last_alive_ns": self._alive_ns(rank),
             }
         for (host, pid), of in self._ranks.of_process.items():
             known[of] |= {"host": host or None, "pid": pid}
@@ -128,6 +140,11 @@ class Tables:
                 if one in known:
                     self._end_of(known[one], fact)
         return rows.from_dicts(schema.RANKS, list(known.values()))
+
+    def _alive_ns(self, rank: int) -> int | None:
+        latest = self._book.alive.get(rank) or None
+        is_old = latest is not None and self._attempt is not None and latest < self._attempt.begin_ns
+        return None if is_old else latest
 
     def _note(self, fact: Fact, rank: int | None) -> None:
         group = fact.event.group
@@ -139,6 +156,17 @@ class Tables:
         if rank is not None and fact.event.group_rank is not None:
             self._members[group].setdefault(fact.event.group_rank, {}).setdefault(rank)
 
+    def _recall(self, fact: Fact, rank: int | None) -> None:
+        """Who is in a group an earlier attempt tells too, where the last one leaves it open."""
+        group, of_group = fact.event.group, fact.event.group_rank
+        if rank is None:
+            return
+        self._seen.add(rank)
+        if group in self.groups and of_group is not None and group is not None:
+            known = self._members[group]
+            if of_group not in known and all(rank not in ranks for ranks in known.values()):
+                known[of_group] = {rank: None}
+
     def _ranks_of(self, group: Group) -> list[int]:
         if group.is_default or group == UNNAMED:
             size = max(self._ranks.world_size or 0, max(self._seen, default=-1) + 1)
@@ -146,17 +174,28 @@ class Tables:
         members = self._members[group]
         name = f"group {group.name}{f' ({group.desc})' if group.desc else ''}"
         if members and len(members) <= max(members):
-            missing = max(members) + 1 - len(members)
-            shown = _short(sorted(members))
-            self.notes.append(
-                f"of {name} the logs show group ranks {shown}, not who the other {missing} below them are"
-            )
+            self._fill(name, members)
         twice = [k for k, ranks in members.items() if len(ranks) > 1]
         if twice:
             self.notes.append(
                 f"{name}: several ranks are group rank {_short(sorted(twice))}: the name means several groups"
             )
         return list(dict.fromkeys(rank for k in sorted(members) for rank in members[k]))
+
+    def _fill(self, name: str, members: dict[int, dict[int, None]]) -> None:
+        """Who the members are that no line names: of a mesh the ranks of a group are evenly spaced."""
+        holes = [k for k in range(max(members)) if k not in members]
+        spaced = evenly_spaced({k: next(iter(ranks)) for k, ranks in members.items()})
+        filled = {} if spaced is None else {k: spaced[0] + k * spaced[1] for k in holes}
+        if filled and all(rank in self._seen or rank < max(self._seen) for rank in filled.values()):
+            whom = ", ".join(map(str, list(filled.values())[:8])) + (", ..." if len(filled) > 8 else "")
+            self.notes.append(f"of {name} no line names rank {whom}: taken for a member by the spacing of the others")
+            members.update({k: {rank: None} for k, rank in filled.items()})
+            return
+        missing, shown = len(holes), _short(sorted(members))
+        who = "the other one below them is" if missing == 1 else f"the other {missing} below them are"
+        self.notes.append(f"of {name} the logs show group ranks {shown}, not who {who}")
+        self.are_members_told = False
 
     @functools.cached_property
     def _calls_by_group(self) -> list[tuple[Group, dict[str, Any]]]:
@@ -199,7 +238,7 @@ class Tables:
             "source_op": fields["source_op"],
             "numel": fields.get("numel_in"),
             "shapes": str(shape) if shape is not None else None,
-            "enter_ns": _onset(fact),
+            "enter_ns": attempts.onset_ns(fact),
             "is_timed": False,
             "outcome": "failed" if fact.event.kind == "async_error" else "open",
         }
@@ -262,7 +301,7 @@ class Tables:
             fields["local_rank"] = origin.local
         peer = fields.get("peer")
         peer_host = self._addresses.get(peer, None if _is_address(peer) else peer) if isinstance(peer, str) else None
-        fields |= present(onset_ns=_onset(fact), peer_host=peer_host)
+        fields |= present(onset_ns=attempts.onset_ns(fact), peer_host=peer_host)
         if origin.pid is not None and not event.is_about_other and event.kind not in HOST_WIDE:
             fields.setdefault("pid", origin.pid)
         if fact.count > 1:
@@ -291,11 +330,19 @@ class Tables:
         return f"{self._inputs[fact.origin.file].name}:{fact.line}"
 
 
-def _onset(fact: Fact) -> int | None:
-    """When a call that timed out was made: the watchdog says how long ago."""
-    ran = fact.event.fields.get("ran_for_ms")
-    onset = fact.time_ns - ran * 1_000_000 if isinstance(ran, int) and fact.time_ns is not None else None
-    return onset if onset is not None and onset > 0 else None
+def evenly_spaced(members: Mapping[int, int]) -> tuple[int, int] | None:
+    """First rank and step of a group whose members are evenly spaced; None where too few are known to tell, or not.
+
+    Args:
+        members: Global ranks by rank in the group, with holes.
+    """
+    if len(members) < LEAST_TO_TELL_A_SPACING:
+        return None
+    (low, first), (high, last) = min(members.items()), max(members.items())
+    step, rest = divmod(last - first, high - low)
+    begin = first - low * step
+    fits = all(rank == begin + k * step for k, rank in members.items())
+    return (begin, step) if rest == 0 and step > 0 and begin >= 0 and fits else None
 
 
 def _when(found: tuple[Fact, int | None]) -> tuple[bool, int, int, int]:

@@ -79,8 +79,9 @@ class Raised:
             before=[present(type=one.type, message=one.message, site=one.site) for one in self.before] or None,
         )
         where = f" at {self.site}" if self.site else ""
+        message = f"{self.message.rstrip('.')}," if where and self.message.endswith(".") else self.message
         kind = "agent_exception" if self.is_agents else "exception"
-        return Event(kind, f"{self.type}: {self.message}{where}", fields, rank=rank, is_about_other=self.is_agents)
+        return Event(kind, f"{self.type}: {message}{where}", fields, rank=rank, is_about_other=self.is_agents)
 
 
 class Traceback:

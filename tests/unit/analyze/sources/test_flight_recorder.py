@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 
+import polars as pl
 import pytest
 from dumps import MS, T0, dump, entry, group, load, pickled, rows, scheduled, status, write
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from roundk.analyze.output import inventory
 from roundk.analyze.sources import flight_recorder
 from roundk.analyze.sources.inputs import Hints
 from roundk.analyze.sources.merge import merge
+from roundk.tracer.errors import RunError
 
 INPLACE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -107,7 +109,7 @@ def test_torch_2_2_is_a_bare_list(tmp_path):
     assert rows(part.groups, "name", "ranks") == [("0", [0, 1])]
     assert rows(part.ranks, "calls", "calls_lost", "first_call") == [(2, 3, 4)] * 2
     assert part.versions == ("Flight Recorder of torch 2.2, pickle",)
-    assert "no dump tells the members of 1 groups (0)" in part.notes[0]
+    assert "no dump tells the members of 1 group (0)" in part.notes[0]
 
 
 def test_torch_2_3_numbers_its_groups(tmp_path):
@@ -276,7 +278,7 @@ def test_a_batch_ends_with_its_end_and_is_told_by_its_members(tmp_path):
         ("send", "open"),
         ("recv", "open"),
     ]
-    assert "2 ends of batches" in part.notes[0]
+    assert "2 ends are told of batches" in part.notes[0]
 
 
 def test_members_whose_batch_was_left_out_as_done_are_not_open(tmp_path):
@@ -369,7 +371,7 @@ def test_counters_of_a_group_that_nothing_tells_are_told(tmp_path):
     counters = {"0": status(1, -1, 1), "4": status(9, -1, 8)}
     part = load(tmp_path, {"t_0": dump([], groups=groups, counters=counters)})
     assert rows(part.progress, "completed") == [1]
-    assert part.notes == ("1 counters of 1 ranks are of groups not told",)
+    assert part.notes == ("1 counter of 1 rank belongs to groups that are not told",)
 
 
 def test_entries_overrule_sorted_names(tmp_path):
@@ -428,10 +430,68 @@ def test_a_rank_that_is_not_in_the_job_is_not_believed(tmp_path):
 
 
 def test_of_two_dumps_of_a_rank_the_newer_is_taken(tmp_path):
-    files = {"a/t_0": dump([entry(5)]), "b/t_0": dump([entry(9)]), "c/t_0": dump([entry(1)])}
+    files = {"t_0": dump([entry(5)]), "u_0": dump([entry(9)]), "v_0": dump([entry(1)])}
     part = load(tmp_path, files)
-    assert rows(part.ranks, "source") == ["b/t_0"]
-    assert part.notes[0].startswith("2 dumps are left out for a newer one of their rank")
+    assert rows(part.ranks, "source") == ["u_0"]
+    assert part.notes[0].startswith("2 dumps are left out for a newer one of the same rank")
+
+
+def _run(folders, second, world=None):
+    """A run's dumps, one per rank of each folder, with their one call in that second."""
+    world = world or max(rank for ranks in folders.values() for rank in ranks) + 1
+    return {
+        f"{folder}/t_{rank}": dump([entry(second)], world=world) for folder, ranks in folders.items() for rank in ranks
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"a": range(4)}, {"b": range(4)}),
+        ({"a/n0": [0, 1], "a/n1": [2, 3]}, {"b/n0": [0, 1], "b/n1": [2, 3]}),
+        ({"n0/a": [0, 1], "n1/a": [2, 3]}, {"n0/b": [0, 1], "n1/b": [2, 3]}),
+        ({f"a/{rank}": [rank] for rank in range(4)}, {f"b/{rank}": [rank] for rank in range(4)}),
+    ],
+)
+def test_of_two_runs_in_folders_one_is_taken_and_none_mixed(tmp_path, first, second):
+    """Each rank's newer dump would be of either run in turn."""
+    older, newer = _run(first, 5), _run(second, 7)
+    older[next(name for name in older if name.endswith("t_2"))] = dump([entry(6)], world=4)
+    newer[next(name for name in newer if name.endswith("t_1"))] = dump([entry(4)], world=4)
+    part = load(tmp_path, older | newer)
+    assert sorted(rows(part.ranks, "source")) == sorted(newer)
+    assert set(part.read) == set(newer)
+    assert "left out is a (ranks 0-3)" in part.notes[0]
+
+
+def test_one_run_may_have_a_folder_per_host(tmp_path):
+    files = _run({"n0": [0, 1], "n1": [2, 3]}, 5)
+    part = load(tmp_path, files)
+    assert sorted(rows(part.ranks, "source")) == sorted(files)
+    assert part.notes == ()
+
+
+def test_a_host_whose_dumps_are_there_once_is_of_the_run_that_is_taken(tmp_path):
+    part = load(tmp_path, _run({"n0": [0, 1], "n1": [2, 3]}, 9, world=4) | _run({"old": [0, 1]}, 5, world=4))
+    assert rows(part.ranks, "source") == ["n0/t_0", "n0/t_1", "n1/t_2", "n1/t_3"]
+
+
+def test_a_stray_newer_dump_does_not_replace_a_whole_run(tmp_path):
+    part = load(tmp_path, _run({"a": range(4)}, 5, world=4) | _run({"b": [1]}, 9, world=4))
+    assert rows(part.ranks, "source") == ["a/t_0", "a/t_1", "a/t_2", "a/t_3"]
+
+
+def test_dumps_of_jobs_of_different_sizes_are_refused(tmp_path):
+    files = _run({"jobA": range(4)}, 5) | _run({"jobB": range(8)}, 6)
+    with pytest.raises(RunError, match="of 4 ranks in jobA, of 8 ranks in jobB; name one"):
+        load(tmp_path, files)
+
+
+def test_an_empty_file_is_told_apart_from_a_dump_without_calls(tmp_path):
+    part = load(tmp_path, {"t_0": b"", "t_1": dump([]), "t_2": dump([entry(0)])})
+    empty = part.facts.filter(pl.col("kind") == "dump_empty")
+    assert rows(empty, "rank") == [0]
+    assert "the dump of rank 0 is an empty file" in part.notes[0]
 
 
 def test_ray_marks_a_rank_whose_dump_it_could_not_fetch(tmp_path):

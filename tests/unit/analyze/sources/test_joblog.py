@@ -798,6 +798,10 @@ class _Bytes:
     head: bytes
     name: str = "f"
 
+    @property
+    def start(self):
+        return self.head
+
 
 EVERYTHING = "\n".join(
     [*(line.text for line in log_lines.LINES), log_lines.SUMMARY, log_lines.DESYNC, *raised("[rank1]: ", 3)]
