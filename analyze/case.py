@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze import clocks, coalesced, control
+from roundk.analyze import clocks, coalesced, control, kills
 from roundk.analyze.calls import ready
 from roundk.analyze.endings import Ending, How, endings
 from roundk.analyze.frontier import frontier
@@ -34,6 +34,9 @@ MANY_SHARE: Final = 0.05
 
 START_FLOOR_NS: Final = 10 * NS_PER_S
 """The same for the making and destroying of groups: importing torch and a last save take their time."""
+
+_SIDE: Final = ".jsonl"
+"""Side file of a process in a run directory: groups, places and ends; its calls are in STEM-<n>.arrow."""
 
 _JOB_ENDS: Final = (
     "watchdog_abort",
@@ -241,10 +244,16 @@ class Case:
         """A round in a sentence: `all_reduce #5 of group tp (train.py:42)`."""
         return f"{op} #{seq} of {self.groups[group].text}{self.at_site(site)}"
 
-    def source(self, rank: int) -> str:
-        """The file that speaks for a rank."""
+    def file(self, rank: int) -> str:
+        """The file that speaks for a rank: its groups, its end, and that it was there."""
         ending = self.endings.get(rank)
         return "" if ending is None else ending.source
+
+    def source(self, rank: int) -> str:
+        """The file that holds the calls of a rank; of a run directory its segments."""
+        source = self.file(rank)
+        is_side = source.endswith(_SIDE) and "run_directory" in self.trace.sources
+        return f"{source.removesuffix(_SIDE)}-*.arrow" if is_side else source
 
     def call(self, group: int, seq: int, rank: int) -> dict[str, Any] | None:
         """One collective call, as a mapping from column to value."""
@@ -293,7 +302,7 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
         now_ns: The time of the analysis, Unix ns.
         stall_ns: Age from which an open round of a living job counts as stuck.
     """
-    trace = clocks.aligned(trace)
+    trace = kills.with_kills(clocks.aligned(trace))
     kept, groups = control.apart(trace.calls, trace.groups)
     members = groups.select("group", "backend", rank="ranks").explode("rank").drop_nulls("rank")
     # What a job left behind says of each call how it stood at the end; only a recording may have missed the last ends.

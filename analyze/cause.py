@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from roundk.analyze import onpath
+from roundk.analyze import kills, onpath
 from roundk.analyze.case import Case
 from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
@@ -93,10 +93,22 @@ def end_evidence(case: Case, ending: Ending) -> tuple[Evidence, ...]:
     """What the files say about the end of a rank."""
     if ending.how is How.UNKNOWN:
         return ()
-    said = _facts(case, ending.rank, _FACT_KINDS[ending.how])
-    main = Evidence(f"rank {ending.rank} {ending.text}", _first_source(said, ending), ending.rank, ending.at_ns)
+    said = _said(case, ending)
+    main = Evidence(f"rank {ending.rank} {ending.text}", _first_source(said, ending), ending.rank, ending.told_ns)
     stack = () if ending.fatal is None else (stack_evidence(ending.fatal, f"{ending.fatal.what.lower()} in"),)
     return (main, *stack, *(fact for fact in said if fact.source != main.source))
+
+
+def end_source(case: Case, ending: Ending) -> str:
+    """The file, with its line where it has one, that tells how a rank ended."""
+    return _first_source(_said(case, ending), ending)
+
+
+def _said(case: Case, ending: Ending) -> tuple[Evidence, ...]:
+    said = _facts(case, ending.rank, _FACT_KINDS[ending.how])
+    if ending.exit_source == kills.SOURCE:
+        said = tuple(e for one in case.troubles if one.rank == ending.rank for e in one.shown[:1]) + said
+    return said
 
 
 def stack_evidence(dump: Dump, when: str) -> Evidence:
@@ -144,7 +156,7 @@ def explained(case: Case, finding: Finding) -> Finding:
         return _by_fault(case, finding, path, found, lost)
     if lost is not None and _is_of_network(finding):
         return _by_lost(finding, path, lost)
-    return _with_unused(case, _by_words(case, finding, known), path)
+    return _by_words(case, finding, known)
 
 
 def _is_better(case: Case, finding: Finding, known: Cause, one: Suspicion) -> bool:
@@ -212,6 +224,8 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
     shown = (*trouble.shown, *(e for one in rivals[:_SHOWN] for e in one.trouble.shown[:1]))
     confirmed = tuple(fact.evidence for fact in confirming[:_SHOWN] if is_link)
     because = trouble.what if not rivals else f"{trouble.what}, and other hosts reported a fault too"
+    if sure is Confidence.LOW:
+        because = f"possibly because {because}"
     # A host is not to be drained for what may be chance.
     alone = not rivals and not path.is_culprits and sure is not Confidence.LOW
     names_rank = alone and not is_link and trouble.rank is not None
@@ -220,7 +234,7 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
     return replace(
         finding,
         detail=Detail.DEAD if is_dead and finding.detail in _NOT_ENDED else finding.detail,
-        summary=_with_cause(finding, because),
+        summary=_with_cause(finding, because, is_dead=is_dead),
         culprits=(trouble.rank,) if names_rank and trouble.rank is not None else finding.culprits,
         hosts=(*finding.hosts, host) if host and alone else finding.hosts,
         victim_hosts=tuple(sorted({*finding.victim_hosts, *(lost.victims if confirming and lost else ())})),
@@ -229,7 +243,11 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
         else finding.links,
         reason=Reason(trouble.cause, sure, because, (*shown, *confirmed), tuple(against)),
         evidence=(*finding.evidence, *shown, *confirmed),
-        next_steps=(*steps(trouble.cause, sure, host or trouble.what, trouble.device), *finding.next_steps),
+        next_steps=(
+            *steps(trouble.cause, sure, host or trouble.what, trouble.device),
+            # What became of it is told now.
+            *(() if is_dead and finding.detail in _NOT_ENDED else finding.next_steps),
+        ),
     )
 
 
@@ -237,9 +255,11 @@ def _level(one: Suspicion) -> int:
     return onpath.LEVELS.index(one.sure)
 
 
-def _with_cause(finding: Finding, because: str) -> str:
-    # What was taken for alive and was killed by the kernel is told as killed.
-    return f"{finding.summary.rstrip('.').replace(' it was alive and in no call;', '')}; {because.rstrip('.')}."
+def _with_cause(finding: Finding, because: str, *, is_dead: bool = False) -> str:
+    said = finding.summary.rstrip(".")
+    if is_dead:  # what was taken for alive or silent and was killed by the kernel is told as killed
+        said = said.replace(" it was alive and in no call;", "").replace(" it gave no sign of life;", "")
+    return f"{said}; {because.rstrip('.')}."
 
 
 def _lost_by(case: Case, path: Path) -> Lost | None:
@@ -285,13 +305,6 @@ def _by_lost(finding: Finding, path: Path, lost: Lost) -> Finding:
     )
 
 
-def _with_unused(case: Case, finding: Finding, path: Path) -> Finding:
-    """Ports that went down and carry nothing of the group: said, so that nobody has to find out again."""
-    unused = onpath.unused_ports(case, path)
-    said = tuple(f"{one.what}, and the group does not use that port" for one in unused[:_SHOWN])
-    return replace(finding, not_checked=(*finding.not_checked, *said)) if said else finding
-
-
 def steps(cause: Cause, sure: Confidence, where: str, device: str | None) -> tuple[str, ...]:
     """What to do about a fault of a machine; nobody is advised to drain a host on `low`."""
     if cause in GPU_CAUSES:
@@ -299,7 +312,9 @@ def steps(cause: Cause, sure: Confidence, where: str, device: str | None) -> tup
         first = "" if sure is Confidence.LOW else f"keep {where} out of the next run; "
         return (f"{first}check {part} of {where}: Xid lines of its kernel, nvidia-smi -q, nvidia-smi nvlink -e, DCGM",)
     if cause is Cause.OOM_KILLED:
-        return (f"compare the memory of the processes on {where} with the limit of their cgroup, or lower it",)
+        return (
+            f"compare the memory of the processes on {where} with the limit of their cgroup: raise it, or use less",
+        )
     if cause in LINK_CAUSES:
         port = f", {device}" if device else ""
         return (f"look at the cable, the transceiver and the switch port of {where}{port}",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from roundk.analyze import cause, judge
+from roundk.analyze import aside, cause, judge
 from roundk.analyze.case import Case, build
 from roundk.analyze.finding import Finding
 from roundk.analyze.names import Detail, Structure
@@ -67,11 +67,12 @@ def report(case: Case) -> Report:
     """The report on a case that is already built."""
     findings = [cause.explained(case, finding) for finding in _findings(case)]
     findings = settings.beside(case, reported.instead(case, methods.compared(case, findings)))
+    findings = aside.listed(case, findings)
     verdicts = tuple(judge.verdict(case, finding) for finding in findings)
     # A watchdog that timed out takes its process down, whether or not anybody noted that.
     ended = case.ended or (case.trace.is_post_mortem and case.timed_out)
     status = status_of(verdicts[0].structure, verdicts[0].cause, ended=ended)
-    return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case))
+    return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case), notes=case.trace.notes)
 
 
 def _findings(case: Case) -> list[Finding]:

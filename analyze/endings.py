@@ -62,6 +62,7 @@ class Ending:
         state: Its last known process state.
         data: What there is of its recording: present, empty, truncated or missing.
         fatal: The stack that a fatal signal of its own doing left.
+        is_timed: When it ended is told; else `at_ns` is but its last sign of life.
     """
 
     rank: int
@@ -81,6 +82,12 @@ class Ending:
     state: str | None
     source: str
     fatal: stacks.Dump | None = None
+    is_timed: bool = True
+
+    @property
+    def told_ns(self) -> int | None:
+        """When it ended, for a report: None where only an earlier sign of life is known."""
+        return self.at_ns if self.is_timed else None
 
     @property
     def from_outside(self) -> bool:
@@ -96,6 +103,8 @@ class Ending:
             where = f" at {_short(self.exception_site)}" if self.exception_site else ""
             words = " ".join((self.exception_message or "").split())
             message = f": {textwrap.shorten(words, MESSAGE_LENGTH, placeholder=' ...')}" if words else ""
+            if where and message.endswith("."):
+                message = f"{message.rstrip('.')},"
             return f"raised {self.exception_type}{message}{where}"
         if self.how is How.SIGNAL and self.signal is not None:
             where = f" in {self.fatal.place}" if self.fatal is not None else ""
@@ -154,7 +163,14 @@ def _ending(row: dict[str, Any], fatal: stacks.Dump | None) -> Ending:
         state=row["process_state"],
         source=row["source"] or "",
         fatal=fatal if how is How.SIGNAL else None,
+        is_timed=_is_timed(row, how, fatal),
     )
+
+
+def _is_timed(row: dict[str, Any], how: How, fatal: stacks.Dump | None) -> bool:
+    if how is How.EXCEPTION:
+        return row["exception_ns"] is not None
+    return row["goodbye_ns"] is not None or row["exit_ns"] is not None or fatal is not None
 
 
 def _short(site: str) -> str:

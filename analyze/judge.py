@@ -20,6 +20,7 @@ _OPEN_ROUND: Final = frozenset(
     {Structure.ALL_ENTERED_NONE_COMPLETED, Structure.PARTIAL_COMPLETION, Structure.STUCK_IN_INIT}
 )
 _QUIET: Final = frozenset({Structure.HEALTHY, Structure.IN_PROGRESS})
+_OF_GPUS: Final = ("xid", "sxid")
 
 
 def verdict(case: Case, finding: Finding) -> Verdict:
@@ -32,6 +33,8 @@ def verdict(case: Case, finding: Finding) -> Verdict:
     cause_sure = Confidence.NONE if reason is None else reason.confidence
     if cause_sure is not Confidence.NONE and _LEVELS.index(cause_sure) < _LEVELS.index(sure):
         cause_sure = sure  # No cause is surer than the place it explains.
+    if not finding.culprits and (finding.hosts or finding.links) and cause_sure is not Confidence.NONE:
+        sure = cause_sure  # Of the members of a round nobody is blamed but by the cause.
     return Verdict(
         structure=finding.structure,
         detail=finding.detail,
@@ -97,7 +100,7 @@ def _group(case: Case, key: int | None) -> GroupRef | None:
 def _without_stack(case: Case, finding: Finding) -> str:
     """Whose stack would have told more, in words; empty where none is missed."""
     if finding.detail in (Detail.IDLE, Detail.SILENT):
-        return ranks_text(finding.culprits)
+        return ranks_text(finding.culprits) if finding.culprits else "those that did not come"
     nobody = not finding.culprits and finding.structure in _OPEN_ROUND
     return "the ranks" if nobody and case.trace.stacks.is_empty() else ""
 
@@ -111,14 +114,22 @@ def _network(case: Case) -> str:
     return "The network was not looked at: this run has no link counters."
 
 
+def _gpus(case: Case) -> str:
+    """What is not known of the GPUs; empty where their counters were read."""
+    if "gpu" in case.trace.counters["kind"]:
+        return ""
+    if any(one.cause in GPU_CAUSES for one in case.troubles) or case.trace.facts["kind"].is_in(_OF_GPUS).any():
+        return "Of the GPUs only what the logs tell was looked at."
+    return "Whether the GPUs worked was not looked at."
+
+
 def _not_checked(case: Case, finding: Finding) -> list[str]:
     missed = [_network(case)]
     unseen = _without_stack(case, finding)
     if unseen:
         missed.append(f"What {unseen} did outside of calls is not known: no Python stack was taken there and then.")
-    gpus_told = any(one.cause in GPU_CAUSES for one in case.troubles)
-    if not gpus_told and any("nccl" in group.backend for group in case.groups.values()):
-        missed.append("Whether the GPUs worked was not looked at.")
+    if any("nccl" in group.backend for group in case.groups.values()) and (unread := _gpus(case)):
+        missed.append(unread)
     hosts = case.trace.ranks.filter(pl.col("host").is_not_null())["host"].n_unique()
     if hosts > 1 and case.trace.clock_error_ns is None:
         missed.append(f"The clocks of the {hosts} hosts were not compared: times across hosts may be off.")

@@ -60,6 +60,7 @@ class Path:
         gave_up_ns: When the first of those who waited gave up; None: not told.
         is_culprits: Somebody is to blame.
         ports: Devices over which the group's members send, by host; hosts of which nothing tells it are not there.
+        is_placed: Of every rank it is told on which host it is.
     """
 
     ranks: frozenset[int]
@@ -68,6 +69,7 @@ class Path:
     gave_up_ns: int | None
     is_culprits: bool
     ports: Mapping[str, frozenset[str]]
+    is_placed: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,10 @@ def path_of(case: Case, finding: Finding) -> Path:
         ranks=frozenset(ranks),
         hosts=frozenset(host for host in hosts if host),
         onset_ns=finding.onset_ns,
-        gave_up_ns=_gave_up_ns(case),
+        gave_up_ns=gave_up_ns(case),
         is_culprits=bool(finding.culprits),
         ports={} if finding.group is None else _ports(case, finding.group),
+        is_placed=all(r in case.endings and case.endings[r].host for r in ranks),
     )
 
 
@@ -99,9 +102,12 @@ def suspicions(case: Case, finding: Finding, path: Path) -> list[Suspicion]:
     known = _known_hosts(case) | {one.host for one in every if one.host}
     found = []
     for one in every:
-        if not _is_of(one, path) or not _is_in_time(case, finding, one, path):
+        is_near = _is_of(one, path)
+        if not (is_near or _may_be_of(case, one, path)) or not _is_in_time(case, finding, one, path):
             continue
         weighed = _weighed(case, finding, one, path)
+        if weighed is not None and not is_near:
+            weighed = _of_unplaced(weighed)
         if weighed is not None:
             found.append(weighed)
     return [kept for one in found if (kept := _against_healthy(one, every, known - path.hosts)) is not None]
@@ -145,7 +151,8 @@ def _default_timeout(trace: Trace) -> int:
     return next(n for major, minor, n in _TIMEOUTS if version >= (major, minor))
 
 
-def _gave_up_ns(case: Case) -> int | None:
+def gave_up_ns(case: Case) -> int | None:
+    """When the first of those who waited gave up, by its call or its watchdog; None: not told."""
     said = [fact.time_ns for fact in told(case.trace, ("collective_timeout",)) if fact.time_ns is not None]
     known = [*said, *([] if case.gave_up_ns is None else [case.gave_up_ns])]
     return min(known, default=None)
@@ -157,6 +164,19 @@ def _known_hosts(case: Case) -> set[str]:
 
 def _is_of(one: Trouble, path: Path) -> bool:
     return one.rank in path.ranks if one.rank is not None else one.host in path.hosts
+
+
+def _may_be_of(case: Case, one: Trouble, path: Path) -> bool:
+    """Of a round that all entered: a fault of a host on which members may be, as nothing tells where they are."""
+    if path.is_culprits or path.is_placed or one.rank is not None or one.host is None:
+        return False
+    return one.host not in _known_hosts(case)
+
+
+def _of_unplaced(found: Suspicion) -> Suspicion:
+    """A fault of a host that may have none of the ranks."""
+    against = (*found.against, f"which ranks are on {found.trouble.host} is not told")
+    return Suspicion(found.trouble, Confidence.LOW, against)
 
 
 def _is_in_time(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
@@ -200,7 +220,7 @@ def _of_host(
     """A fault that is told of a host and not of a rank."""
     if one.cause is Cause.OOM_KILLED:
         if is_living:
-            return None  # it was alive, so it was another process
+            return _of_a_child(finding, one, path)
         if finding.detail is not Detail.DEAD:
             level = Confidence.MEDIUM if path.is_culprits else Confidence.LOW
             return Suspicion(one, max(sure, level, key=LEVELS.index), ("whose process that was is not told",))
@@ -208,6 +228,16 @@ def _of_host(
     if _is_alone(case, path, one) or (stopped and one.cause in GPU_CAUSES):
         return Suspicion(one, sure)
     return Suspicion(one, max(sure, Confidence.MEDIUM, key=LEVELS.index), ("which rank it hit is not told",))
+
+
+def _of_a_child(finding: Finding, one: Trouble, path: Path) -> Suspicion | None:
+    """The kernel ended another process beside a living rank that did not come: it may wait for a worker of its own."""
+    if finding.detail is Detail.STOPPED or one.time_ns is None or path.onset_ns is None:
+        return None
+    if not one.is_python or abs(one.time_ns - path.onset_ns) > DEVICE_NS:
+        return None
+    against = ("it was another process than the rank's: a worker that loads data, or a stranger",)
+    return Suspicion(one, Confidence.LOW, against)
 
 
 def _is_alone(case: Case, path: Path, one: Trouble) -> bool:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from roundk.analyze.case import Case
 from roundk.analyze.chart import group_of
 from roundk.analyze.names import Detail, Structure
-from roundk.analyze.phrases import group_text
+from roundk.analyze.phrases import group_text, verb
 from roundk.analyze.structure import blame
 from roundk.analyze.verdict import Report, Verdict
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_text, wait_for
 
+_NOBODY_ELSE = "nobody: the others got out"
 _ABSENT = frozenset({Structure.RANK_NOT_ENTERED, Structure.STUCK_IN_INIT})
 _MADE_OTHER_CALLS = frozenset({Structure.EXTRA_CALL, Structure.SKIPPED_CALL, Structure.SIGNATURE_MISMATCH})
+_SLOW = frozenset({Structure.STRAGGLER, Structure.ROTATING_STRAGGLER})
 _STATES = {
     Detail.DEAD: "not entered, dead",
     Detail.STOPPED: "not entered, stopped",
@@ -68,11 +70,23 @@ class Picture:
 def pictures(case: Case, report: Report) -> tuple[Picture, ...]:
     """One picture per verdict of a report."""
     graph = wait_for(case, blame.ended_unseen(case)) if not case.blocked.is_empty() else None
-    return tuple(_picture(case, graph, verdict) for verdict in report.verdicts)
+    made: list[Picture] = []
+    for verdict in report.verdicts:
+        made.append(_without(_picture(case, graph, verdict), made))
+    return tuple(made)
+
+
+def _without(picture: Picture, before: list[Picture]) -> Picture:
+    """A picture without the rounds that an earlier one has; nothing where it has all that this is about."""
+    shown = {(wait.where, wait.ranks) for one in before for wait in (*one.roots, *one.behind)}
+    roots = tuple(wait for wait in picture.roots if (wait.where, wait.ranks) not in shown)
+    return replace(picture, roots=roots) if roots or not picture.roots else Picture()
 
 
 def _picture(case: Case, graph: WaitFor | None, verdict: Verdict) -> Picture:
-    circle, roots = (False, []) if graph is None else _roots(case, graph, verdict)
+    # Who is slow in rounds that end holds up nobody in those that hang.
+    of_hang = graph is not None and verdict.structure not in _SLOW
+    circle, roots = _roots(case, graph, verdict) if graph is not None and of_hang else (False, [])
     if graph is None or not roots:
         return _told(verdict)
     behind = _behind(graph, roots)
@@ -121,9 +135,13 @@ def _roots(case: Case, graph: WaitFor, verdict: Verdict) -> tuple[bool, list[Stu
         concerned = [r for r in graph.rounds if culprits.intersection((*r.entered, *r.missing))]
         return False, [r for r in concerned if not culprits.issuperset(r.inside)] or concerned
     lacking = graph.lacking(culprits)
+    group = group_of(case, verdict)
+    if verdict.structure in _MADE_OTHER_CALLS and group is not None:
+        # Who made other calls also waits itself, alone in a round of that group: there it began.
+        alone = [r for r in graph.rounds if r.group == group.key and culprits.intersection(r.inside) and r.missing]
+        lacking = alone + [r for r in lacking if r not in alone]
     if lacking:
         return False, lacking
-    group = group_of(case, verdict)
     for ranks, rounds in graph.cycles:
         if set(verdict.waiting_ranks or ranks).issubset(ranks) and verdict.structure is Structure.ORDER_DEADLOCK:
             return True, sorted(rounds, key=lambda r: r.order)
@@ -178,7 +196,7 @@ def _full(case: Case, stuck: StuckRound, verdict: Verdict) -> Wait:
         return _wait(case, stuck, inside, "inside", without=inside)
     out = set(stuck.entered).difference(stuck.inside)
     if stuck.unsure:
-        return _wait(case, stuck, stuck.unsure, "not known whether they entered")
+        return _wait(case, stuck, stuck.unsure, f"not known whether {verb(stuck.unsure, 'it', 'they')} entered")
     return _wait(case, stuck, (), "nobody is missing, some got out" if out else "nobody is missing, nobody got out")
 
 
@@ -189,7 +207,12 @@ def _state(verdict: Verdict) -> str:
 
 
 def _wait(case: Case, stuck: StuckRound, on: Iterable[int], state: str, *, without: Iterable[int] = ()) -> Wait:
-    ranks = tuple(rank for rank in stuck.inside if rank not in set(without))
+    apart, whom = set(without), tuple(on)
+    ranks = tuple(rank for rank in stuck.inside if rank not in apart)
+    if not ranks:
+        # Nobody else is inside any more: nobody waits for itself.
+        ranks, whom = stuck.inside, tuple(rank for rank in whom if rank not in stuck.inside)
+        state = state if whom else _NOBODY_ELSE
     # Without the line of code, which the sentence has: this has to be short.
     where = stuck_text(case, replace(stuck, site=None))
-    return Wait(ranks or stuck.inside, where, tuple(on), state)
+    return Wait(ranks, where, whom, state)

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from roundk.analyze import chart
 from roundk.analyze.case import Case
 from roundk.analyze.chart import Bar, Window
-from roundk.analyze.phrases import duration
+from roundk.analyze.phrases import duration, number_of
 from roundk.analyze.verdict import Report, Verdict
 from roundk.tracer.errors import RoundkError
 
@@ -124,7 +124,7 @@ def _frame(axes: Axes, window: Window, verdict: Verdict) -> None:
             label.set_color(_CULPRIT)
             label.set_fontweight("bold")
     since = "since the onset" if verdict.onset_ns is not None else "since the last round began"
-    folded = f"      {window.folded} more ranks are not shown" if window.folded else ""
+    folded = f"      {number_of(window.folded, 'more rank is', 'more ranks are')} not shown" if window.folded else ""
     axes.set_xlabel(f"{window.unit[0]} {since}{folded}", loc="left")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e6e6e6", linewidth=0.6, zorder=0)

@@ -38,6 +38,9 @@ _GPU_KINDS: Final = ("xid", "sxid", "cuda_error", "nccl_cuda_failure", "process_
 _LOST_KINDS: Final = ("net_async_event", "link_down", "net_device_failed", "port_module", "nic_error")
 _BACK_KINDS: Final = ("link_up", "net_async_event")
 _KILL_KINDS: Final = ("oom_kill", "slurm_oom", "slurm_task_exit", "segfault", "slurm_node_failure")
+_PYTHON: Final = ("python", "pt_")
+"""What the kernel calls processes of Python; torch names its threads and workers pt_main_thread, pt_data_worker.
+Source: torch 2.13, torch/utils/data/_utils/worker.py."""
 _LOST_EVENTS: Final = ("port error", "fatal", "device failed")
 _BAD_MODULE: Final = ("unplugged", "error", "fail")
 _BACK_EVENTS: Final = ("port active",)
@@ -59,6 +62,7 @@ class Trouble:
         kind: What to compare with the same on other hosts.
         device, port: Network device, where it is a link's.
         is_counted: A counter tells it, and no line of anybody's log.
+        is_python: It is of a process that Python runs.
     """
 
     cause: Cause
@@ -72,6 +76,7 @@ class Trouble:
     device: str | None = None
     port: int | None = None
     is_counted: bool = False
+    is_python: bool = False
 
 
 def troubles(trace: Trace) -> list[Trouble]:
@@ -154,7 +159,19 @@ def _kills(trace: Trace) -> list[Trouble]:
         # A library that crashes on one rank may be anybody's process: it needs the rank.
         if fact.kind == "segfault" and fact.rank is None:
             continue
-        found.append(Trouble(cause, Confidence.HIGH, what, host, fact.rank, fact.time_ns, (fact.evidence,), fact.kind))
+        found.append(
+            Trouble(
+                cause=cause,
+                sure=Confidence.HIGH,
+                what=what,
+                host=host,
+                rank=fact.rank,
+                time_ns=fact.time_ns,
+                shown=(fact.evidence,),
+                kind=fact.kind,
+                is_python=(fact.text_of("name") or "").startswith(_PYTHON),
+            )
+        )
     return found
 
 

@@ -95,6 +95,8 @@ class Report:
     status: Status
     verdicts: tuple[Verdict, ...]
     coverage: Coverage
+    notes: tuple[str, ...] = ()
+    """What the sources had to say. `not_checked` repeats it; as it tells of no omission, pages tell it apart."""
 
     @property
     def exit_code(self) -> int:

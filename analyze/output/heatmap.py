@@ -11,6 +11,7 @@ from roundk.analyze.output.safe import Html, element
 
 _WIDTH: Final = 1090
 _LEFT: Final = 56
+_RIGHT: Final = 12
 _TOP: Final = 14
 _BOTTOM: Final = 12
 _ONE_ROW: Final = 16
@@ -47,7 +48,8 @@ def draw(
     rows = math.ceil(len(ranks) / columns)
     # A row of up to 16 takes half of the page, so that two maps stand side by side.
     cell = max(4, min(30 if columns <= _ONE_ROW else 44, (_WIDTH - _LEFT) // columns))
-    width, height = _LEFT + columns * cell + (0 if columns <= _ONE_ROW else 80), _TOP + rows * cell + _BOTTOM
+    # The number of a ringed rank lies beside it inside the map, to the left of those at its right end.
+    width, height = _LEFT + columns * cell + (0 if columns <= _ONE_ROW else _RIGHT), _TOP + rows * cell + _BOTTOM
     picture = element(
         "svg",
         *(element("path", class_=classes[mark], d=path) for mark, path in _paths(marks, columns, cell)),

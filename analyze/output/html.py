@@ -15,7 +15,7 @@ from roundk.analyze.names import Structure
 from roundk.analyze.output import heatmap, roundchart, tables, words
 from roundk.analyze.output.beside import Folded, Side, beside
 from roundk.analyze.output.safe import Html, element, joined, printable
-from roundk.analyze.phrases import ranks_text
+from roundk.analyze.phrases import number_of, ranks_text
 from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Report, Verdict
 
@@ -81,7 +81,8 @@ def _parts(case: Case, report: Report, pictures: Sequence[Picture], ranks: tuple
         "",
         tables.evidence(root),
         *_list("Against it", root.contradictions),
-        *_list("Not checked", root.not_checked),
+        *_list("Not checked", words.unchecked(report)),
+        *_list("Notes", report.notes),
     )
     yield _section("All verdicts", "", tables.verdicts(report) if len(report.verdicts) > 1 else "")
     yield _section("Rounds of this group", "", tables.rounds(case, root))
@@ -128,7 +129,9 @@ def _waits(picture: Picture) -> Html:
         return Html("")
     lines = [_wait(wait) for wait in picture.roots[:_MOST_ROOTS]]
     if len(picture.roots) > _MOST_ROOTS:
-        lines.append(element("div", f"and so in {len(picture.roots) - _MOST_ROOTS:,} more rounds", class_="wait"))
+        lines.append(
+            element("div", f"and so in {number_of(len(picture.roots) - _MOST_ROOTS, 'more round')}", class_="wait")
+        )
     if len(picture.behind) <= _MOST_BEHIND:
         lines += [_wait(wait, behind=True) for wait in picture.behind]
     else:
@@ -189,7 +192,7 @@ def _stacks(case: Case, verdict: Verdict, picture: Picture) -> Iterable[Html]:
 def _side(side: Side) -> Iterable[Html]:
     yield from map(_folded, side.stacks)
     if side.more:
-        yield element("p", f"and {side.more:,} other stacks", class_="lead")
+        yield element("p", f"and {number_of(side.more, 'other stack')}", class_="lead")
     if side.without:
         yield element("p", f"No stack of {ranks_text(side.without)}.", class_="lead")
 
@@ -215,14 +218,14 @@ def _maps(case: Case, verdict: Verdict, picture: Picture, ranks: tuple[int, ...]
     families, level = heat.families(case, verdict, ranks)
     for one in families:
         what = "calls completed" if one.is_of_ends else "calls entered"
-        groups = f"{one.groups:,} groups of up to {one.size:,}" if one.groups > 1 else f"{one.size:,} ranks"
+        groups = f"{one.groups:,} groups of up to {one.size:,}" if one.groups > 1 else number_of(one.size, "rank")
         drawn = heatmap.draw(one.marks, ranks, heat.BEHIND, _BEHIND, ringed)
         maps.append(_map(f"{one.text}: {what} ({groups})", drawn))
     small = len(ranks) <= _SIDE_BY_SIDE
     inside = [element("div", *maps, class_="two" if small else None)]
     if level:
-        kinds = "kind of groups" if level == 1 else "kinds of groups"
-        inside.append(element("p", f"In {level:,} more {kinds} nobody is seen behind.", class_="lead"))
+        kinds = number_of(level, "more kind of groups", "more kinds of groups")
+        inside.append(element("p", f"In {kinds} nobody is seen behind.", class_="lead"))
     framed = "; framed: who is to blame" if ringed else ""
     yield _section("All ranks", f"One cell per rank, in order of number{framed}.", *inside)
 

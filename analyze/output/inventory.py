@@ -10,7 +10,7 @@ import polars as pl
 
 from roundk.analyze.output.text import MAX_WIDTH, MIN_WIDTH
 from roundk.analyze.output.words import clock
-from roundk.analyze.phrases import duration, fold, group_text
+from roundk.analyze.phrases import duration, fold, group_text, number_of
 from roundk.analyze.sources.part import Part
 from roundk.analyze.trace import Trace
 from roundk.tracer import words
@@ -109,10 +109,12 @@ def _groups(trace: Trace) -> list[str]:
 
 def _group(row: dict[str, Any], counts: dict[int, int], wide: int) -> str:
     name = _name(row)
-    members = f"{len(row['ranks']):,} ranks: {fold(row['ranks'], limit=4)}" if row["ranks"] else "members not told"
+    members = (
+        f"{number_of(len(row['ranks']), 'rank')}: {fold(row['ranks'], limit=4)}" if row["ranks"] else "members not told"
+    )
     calls = counts.get(row["group"], 0)
     said = [row["backend"]] if row["backend"] else []
-    return f"{name:<{wide}} {', '.join([members, *said, f'{calls:,} calls'])}"
+    return f"{name:<{wide}} {', '.join([members, *said, number_of(calls, 'call')])}"
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -133,7 +135,7 @@ def _contents(trace: Trace) -> list[str]:
     for name in ("progress", "sites", "stacks", "steps", "channels", "counters", "benchmarks"):
         rows = getattr(trace, name).height
         if rows:
-            lines.append(_line(name.capitalize(), f"{rows:,} rows"))
+            lines.append(_line(name.capitalize(), number_of(rows, "row")))
     if trace.facts.height:
         kinds = trace.facts.group_by("kind").len().sort("len", "kind", descending=[True, False])
         said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.head(_MOST_NAMES).iter_rows())

@@ -7,7 +7,7 @@ from typing import Final
 
 from roundk.analyze.output import words
 from roundk.analyze.output.safe import code, markdown
-from roundk.analyze.phrases import ranks_text
+from roundk.analyze.phrases import number_of, ranks_text
 from roundk.analyze.picture import Picture
 from roundk.analyze.verdict import Report, Verdict
 
@@ -56,7 +56,9 @@ def _verdict(verdict: Verdict, picture: Picture) -> list[str]:
         ]
         blocks.append(_table(("evidence", "after the onset", "source"), rows))
     if len(found) > MAX_EVIDENCE:
-        blocks.append(f"and {len(found) - MAX_EVIDENCE} more pieces of evidence")
+        blocks.append(
+            f"and {number_of(len(found) - MAX_EVIDENCE, 'more piece of evidence', 'more pieces of evidence')}"
+        )
     against = _list("Against it", verdict.contradictions)
     return [*blocks, *against]
 
@@ -68,7 +70,7 @@ def _waits(picture: Picture) -> str:
     rows = [(markdown(ranks_text(one.ranks)), markdown(words.place(one)), markdown(words.on(one))) for one in shown]
     left = len(picture.roots) - _MOST_ROOTS
     if left > 0:
-        rows.append((f"and so in {left:,} more rounds", "", ""))
+        rows.append((f"and so in {number_of(left, 'more round')}", "", ""))
     if len(picture.behind) > _MOST_BEHIND:
         rows.append((markdown(words.further(picture)), "", ""))
     return _table(("who waits", "where", "for whom"), rows)
@@ -82,9 +84,16 @@ def _list(title: str, texts: Iterable[str]) -> list[str]:
 def _end(report: Report) -> str:
     (_, read), *rest = words.coverage(report.coverage)
     told = "; ".join([f"Read: {read}", *(f"{label}: {text}" for label, text in rest)])
-    unchecked = [markdown(text) for text in dict.fromkeys(report.verdicts[0].not_checked)]
-    lines = [f"{markdown(told)}.", *([f"Not checked: {' '.join(unchecked)}"] if unchecked else [])]
+    lines = [f"{markdown(told)}."]
+    for title, texts in (("Not checked", words.unchecked(report)), ("Notes", list(dict.fromkeys(report.notes)))):
+        if texts:
+            lines.append(f"{title}: {' '.join(markdown(_sentence(text)) for text in texts)}")
     return "\n\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    """A text that stands among others on one line."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ from roundk.analyze import chart
 from roundk.analyze.case import Case
 from roundk.analyze.chart import Bar, Window
 from roundk.analyze.output.safe import Html, element, joined
-from roundk.analyze.phrases import duration
+from roundk.analyze.phrases import duration, number_of
 from roundk.analyze.verdict import Verdict
 
 _WIDTH: Final = 1112
@@ -54,7 +54,7 @@ def draw(case: Case, verdict: Verdict) -> Html:
         aria_label="round chart",
     )
     left_out = [
-        f"{window.folded:,} more ranks are not shown" if window.folded else "",
+        f"{number_of(window.folded, 'more rank is', 'more ranks are')} not shown" if window.folded else "",
         f"{len(found) - len(bars):,} short calls are not shown" if len(found) > len(bars) else "",
     ]
     return joined(element("div", picture, class_="scroll"), _legend(bars, "; ".join(filter(None, left_out))))

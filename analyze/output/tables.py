@@ -11,7 +11,7 @@ from roundk.analyze.case import Case
 from roundk.analyze.chart import group_of
 from roundk.analyze.output import words
 from roundk.analyze.output.safe import Html, element
-from roundk.analyze.phrases import duration, ranks_text
+from roundk.analyze.phrases import duration, number_of, ranks_text
 from roundk.analyze.verdict import Report, Verdict
 
 _BEFORE: Final = 6
@@ -118,10 +118,12 @@ def frontier(case: Case, verdict: Verdict) -> Html:
         cells = (group.text.removeprefix("group "), f"{len(group.ranks):,}", f"#{row['furthest']}", behind, untold)
         rows.append((cells, row["group"] in wanted))
     if late.height > _MAX_GROUPS:
-        rows.append(((f"{late.height - _MAX_GROUPS:,} more groups with somebody behind", "", "", "", ""), False))
+        rows.append(
+            ((f"{number_of(late.height - _MAX_GROUPS, 'more group')} with somebody behind", "", "", "", ""), False)
+        )
     level = reach["group"].n_unique() - late.height
     if level:
-        rows.append(((f"{level:,} group{'s' if level > 1 else ''} with all members level", "", "", "", ""), False))
+        rows.append(((f"{number_of(level, 'group')} with all members level", "", "", "", ""), False))
     return _table(("group", "size", "furthest", "behind", "not told of"), rows, kinds=("", "n", "n", "", ""))
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from roundk.analyze.names import Status
 from roundk.analyze.output import words
+from roundk.analyze.phrases import number_of
 from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Report, Verdict
 
@@ -62,6 +63,9 @@ def render(report: Report, pictures: Sequence[Picture] = (), *, width: int = 80,
             state = report.status.value.upper()
             lines.append(f"{paint(state, _COLOURS[report.status])}  {words.head(verdict, report.status)}".rstrip())
         lines += _verdict(verdict, picture, width, first=not number)
+        if not number:
+            lines += _list("Not checked", words.unchecked(report), width)
+            lines += _list("Notes", report.notes, width)
     lines += ["", *_end(report, width)]
     return "\n".join(lines)
 
@@ -76,8 +80,7 @@ def _verdict(verdict: Verdict, picture: Picture, width: int, *, first: bool) -> 
         lines += ["", *(line for label, text in facts for line in _labelled(label, text, width))]
     lines += _list("Next", verdict.next_steps, width)
     lines += _evidence(verdict, width, MAX_EVIDENCE if first else MAX_EVIDENCE_ALSO)
-    lines += _list("Against it", verdict.contradictions, width)
-    return lines + (_list("Not checked", verdict.not_checked, width) if first else [])
+    return lines + _list("Against it", verdict.contradictions, width)
 
 
 def waits(picture: Picture, width: int) -> list[str]:
@@ -88,7 +91,7 @@ def waits(picture: Picture, width: int) -> list[str]:
     for wait in picture.roots[:_MOST_ROOTS]:
         lines += _wait(wait, width)
     if len(picture.roots) > _MOST_ROOTS:
-        lines.append(f"  and so in {len(picture.roots) - _MOST_ROOTS:,} more rounds")
+        lines.append(f"  and so in {number_of(len(picture.roots) - _MOST_ROOTS, 'more round')}")
     if len(picture.behind) <= _MOST_BEHIND:
         return lines + [line for wait in picture.behind for line in _wait(wait, width)]
     return lines + _wrapped(words.further(picture), width, "  ", "      ")

@@ -11,7 +11,7 @@ from typing import Final
 from roundk.analyze.control import DESTROY
 from roundk.analyze.finding import Evidence
 from roundk.analyze.names import Confidence, Status, Structure
-from roundk.analyze.phrases import NS_PER_S, duration, fold, group_text, ranks_text
+from roundk.analyze.phrases import NS_PER_S, duration, fold, group_text, number_of, ranks_text
 from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Coverage, Report, Verdict
 
@@ -77,7 +77,7 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
         links = [f"{one.host} {one.device}" + (f"/{one.port}" if one.port else "") for one in verdict.culprit_links]
         made.append(("link", _some(links, _MOST_HOSTS)))
     if verdict.group is not None and verdict.seq is not None:
-        made.append(("where", f"{where(verdict)} ({verdict.group.size} ranks)"))
+        made.append(("where", f"{where(verdict)} ({number_of(verdict.group.size, 'rank')})"))
     if verdict.onset_ns is not None:
         made.append(("onset", clock(verdict.onset_ns)))
     return made
@@ -98,7 +98,7 @@ def inside(wait: Wait) -> str:
 
 def place(wait: Wait) -> str:
     """Where somebody waits: `in all_reduce #5 of group dp, and 2 later rounds`."""
-    later = f", and {wait.later:,} later round{'s' if wait.later > 1 else ''}" if wait.later else ""
+    later = f", and {number_of(wait.later, 'later round')}" if wait.later else ""
     return f"in {wait.where}{later}"
 
 
@@ -115,8 +115,7 @@ def further(picture: Picture) -> str:
     who = f"{ranks_text(picture.through)} wait" if picture.through else "the same ranks wait"
     if len(picture.through) == 1:
         who += "s"
-    rounds = f"{count:,} more round{'s' if count > 1 else ''} of {groups:,} group{'s' if groups > 1 else ''}"
-    return f"{who} for these, in {rounds}"
+    return f"{who} for these, in {number_of(count, 'more round')} of {number_of(groups, 'group')}"
 
 
 def waiting(verdict: Verdict, picture: Picture) -> str:
@@ -148,6 +147,12 @@ def coverage(have: Coverage) -> list[tuple[str, str]]:
     if have.unreadable:
         made.append(("unreadable", _some([one.path for one in have.unreadable], _MOST_SOURCES)))
     return made
+
+
+def unchecked(report: Report) -> list[str]:
+    """What was not looked at, without the notes of the sources."""
+    told = set(report.notes)
+    return [text for text in dict.fromkeys(report.verdicts[0].not_checked) if text not in told]
 
 
 def explained(report: Report) -> str:
@@ -201,7 +206,7 @@ def _some(texts: list[str], limit: int) -> str:
 
 def _read(have: Coverage) -> str:
     if have.world_size is not None:
-        return f"{have.ranks_seen:,} of {have.world_size:,} ranks"
+        return f"{have.ranks_seen:,} of {number_of(have.world_size, 'rank')}"
     seen = have.ranks_seen
-    read = "no rank's calls" if not seen else f"the calls of {seen:,} rank{'s' if seen != 1 else ''}"
+    read = "no rank's calls" if not seen else f"the calls of {number_of(seen, 'rank')}"
     return f"{read}; how many ranks there are is not told"

@@ -74,7 +74,7 @@ def stuck(case: Case, graph: WaitFor) -> list[Finding]:
             evidence=_evidence(case, behind, culprits),
             next_steps=(
                 f"look at the GPUs of {ranks_text(culprits)}: Xid lines in the kernel log, nvidia-smi -q",
-                "run again without these hosts before looking at the code: the others only wait",
+                f"run again without {_whereabouts(case, culprits)} before looking at the code: the others only wait",
             ),
         )
     ]
@@ -84,6 +84,14 @@ def _onset_ns(calls: pl.DataFrame, graph: WaitFor) -> int | None:
     """When the first member entered the call that is not completed; where no time of it is kept, of any open round."""
     first = calls["enter_ns"].min()
     return first if isinstance(first, int) else min((r.onset_ns for r in graph.rounds if r.onset_ns), default=None)
+
+
+def _whereabouts(case: Case, culprits: tuple[int, ...]) -> str:
+    """What to leave out of the next run: hosts where they are known."""
+    hosts = {case.endings[rank].host for rank in culprits if rank in case.endings}
+    if not hosts or None in hosts or "" in hosts:
+        return f"the {verb(culprits, 'GPU of this rank', 'GPUs of these ranks')}"
+    return "this host" if len(hosts) == 1 else "these hosts"
 
 
 def _groups(behind: pl.DataFrame) -> str:

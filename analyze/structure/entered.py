@@ -56,7 +56,7 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
         doubts=() if culprits else open_doubts(case, open_for),
         evidence=(*reason.evidence, *waiting_evidence(case, stuck), *confirmed),
         contradictions=against,
-        next_steps=() if culprits else ("look at the links and devices of the members: all of them did come",),
+        next_steps=() if culprits else (_look_at(case, stuck.group),),
     )
 
 
@@ -101,6 +101,13 @@ def gone_inside(case: Case, stuck: StuckRound) -> tuple[tuple[int, ...], Detail 
             details[rank] = Detail.DEAD
     chosen = min(details.values(), key=lambda d: d is not Detail.STOPPED, default=None)
     return tuple(r for r, detail in sorted(details.items()) if detail is chosen), chosen
+
+
+def _look_at(case: Case, group: int) -> str:
+    """What to do about a round that lacks nobody."""
+    if len(members := case.member_ranks(group)) == 1:
+        return f"look at the device of rank {members[0]}: nobody else is in this group, so no link is"
+    return "look at the links and devices of the members: all of them did come"
 
 
 def _summary(case: Case, stuck: StuckRound, completed: int, culprits: tuple[int, ...], because: str) -> str:

@@ -65,7 +65,7 @@ def _finding(case: Case, graph: WaitFor, groups: tuple[Group, Group], users: lis
         reason=Reason(Cause.CODE_DIVERGENCE, Confidence.MEDIUM),
         doubts=("which of the two lists was meant is told by their numbers at most",),
         evidence=tuple(
-            Evidence(f"rank {ranks[0]}: group {g.name} has {ranks_text(g.ranks)}", case.source(ranks[0]), ranks[0])
+            Evidence(f"rank {ranks[0]}: group {g.name} has {ranks_text(g.ranks)}", case.file(ranks[0]), ranks[0])
             for ranks, g in sides
         ),
         next_steps=("print the ranks that each process passes to new_group for this group, and why they differ",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from roundk.tracer import words
 
 _WENT_FIRST: Final = frozenset({Detail.DEAD, Detail.STOPPED})
 _LIVING: Final = frozenset({Detail.IDLE, Detail.BUSY})
+SHOWN_RANKS: Final = 8
+"""Ranks of which the last call and signs of life are told one by one."""
+
 SHOWN_ROUNDS: Final = 3
 """Rounds that one sentence can carry."""
 
@@ -222,7 +226,7 @@ def _summary(case: Case, lead: Suspect, suspects: list[Suspect]) -> str:
     waited = f"{ranks_text(waiting)} waited {least}{duration(max(spans))}" if max(spans) >= NS_PER_MS else waits
     if case.trace.is_post_mortem and case.gave_up_ns is None and case.timed_out:
         waited = f"{waits} until a timeout"
-    return f"{capital(_places(case, suspects))}: {why}; {waited}."
+    return f"{capital(_places(case, suspects))}{_gap(case, lead)}: {why}; {waited}."
 
 
 def _places(case: Case, suspects: list[Suspect]) -> str:
@@ -231,9 +235,23 @@ def _places(case: Case, suspects: list[Suspect]) -> str:
     for suspect in suspects:
         by_round.setdefault(suspect.round.key, []).append(suspect)
     parts = sorted(by_round.values(), key=lambda part: part[0].round.order)
+    if len(alike := _alike(case, parts)) == 1 and len(parts) > 1:
+        return alike[0]
     said = [_place(case, part[0].round, tuple(sorted(s.rank for s in part))) for part in parts[:SHOWN_ROUNDS]]
     left = sorted(s.rank for part in parts[SHOWN_ROUNDS:] for s in part)
     return ", ".join(said) + (f", and {ranks_text(left)} others" if left else "")
+
+
+def _alike(case: Case, parts: list[list[Suspect]]) -> list[str]:
+    """The places where those of several groups of one kind did not come: `ranks 8-15 never entered all_reduce #6`."""
+    told: dict[str, list[int]] = {}
+    for part in parts:
+        stuck = part[0].round
+        where = case.round_text(stuck.group, stuck.seq, stuck.op, stuck.site)
+        if stuck.pair is not None or any(case.call(stuck.group, stuck.seq, s.rank) is not None for s in part):
+            return []
+        told.setdefault(where, []).extend(s.rank for s in part)
+    return [f"{ranks_text(ranks)} never entered {where}, each in its own group" for where, ranks in told.items()]
 
 
 def _place(case: Case, stuck: StuckRound, ranks: tuple[int, ...]) -> str:
@@ -244,6 +262,14 @@ def _place(case: Case, stuck: StuckRound, ranks: tuple[int, ...]) -> str:
     if all(stuck.pair is None and case.call(stuck.group, stuck.seq, rank) is not None for rank in ranks):
         return f"{ranks_text(ranks)} entered {where} only after {verb(ranks, 'its', 'their')} peers had given up"
     return f"{ranks_text(ranks)} never entered {where}"
+
+
+def _gap(case: Case, lead: Suspect) -> str:
+    """In the sentence, how far it had come where what came next is overwritten; nothing else may hang first."""
+    reach = _overwritten_after(case, lead)
+    if reach is None:
+        return ""
+    return f" (rank {lead.rank} had come to #{reach}; the calls of its peers before #{lead.round.seq} are overwritten)"
 
 
 def _silence(case: Case, ranks: tuple[int, ...]) -> str:
@@ -314,12 +340,80 @@ def _no_data(case: Case, rank: int) -> bool:
 
 def _evidence(case: Case, lead: Suspect, suspects: list[Suspect]) -> tuple[Evidence, ...]:
     found: list[Evidence] = []
-    for suspect in suspects[:4]:
+    bare = _without_calls(case, [s.rank for s in suspects if not s.reason.evidence and not _life(case, s)])
+    single = [s for s in suspects if s.rank not in bare]
+    for suspect in single[:SHOWN_RANKS]:
         found.extend(suspect.reason.evidence)
         found.append(counted(case, suspect.rank, suspect.round.group) or last_call(case, suspect.rank))
         found.extend(_life(case, suspect))
+        found.extend(overwritten(case, suspect))
+    if left := [s.rank for s in single[SHOWN_RANKS:]]:
+        found.append(Evidence(f"{ranks_text(left)}: not listed one by one", case.source(left[0]), left[0]))
+    found.extend(last_evidence(case, bare))
     found.extend(waiting_evidence(case, lead.round))
     return tuple(found)
+
+
+def _without_calls(case: Case, ranks: Sequence[int]) -> list[int]:
+    """Those of which neither a call nor a counter is kept."""
+    told = case.counted.union(case.calls.filter(pl.col("rank").is_in(list(ranks)))["rank"].unique().to_list())
+    return [rank for rank in ranks if rank not in told]
+
+
+def last_evidence(case: Case, ranks: Sequence[int]) -> list[Evidence]:
+    """The last thing that the recording shows of some ranks; of those of which it shows nothing, in one piece.
+
+    Args:
+        case: The case.
+        ranks: The ranks.
+    """
+    bare = _without_calls(case, ranks)
+    files = {rank: _empty_file(case, rank) for rank in bare if case.source(rank)}
+    found = [piece for piece in files.values() if piece is not None]
+    if nothing := [rank for rank in bare if files.get(rank) is None]:
+        what = f"{ranks_text(nothing)} made no recorded call"
+        found.append(Evidence(what, case.file(nothing[0]), nothing[0] if len(nothing) == 1 else None))
+    known = [rank for rank in ranks if rank not in set(bare)]
+    found.extend(last_call(case, rank) for rank in known[:SHOWN_RANKS])
+    if left := known[SHOWN_RANKS:]:
+        found.append(Evidence(f"{ranks_text(left)}: not listed one by one", case.source(left[0]), left[0]))
+    return found
+
+
+def _empty_file(case: Case, rank: int) -> Evidence | None:
+    """A dump without a byte, which tells less than one without entries."""
+    is_empty = (pl.col("kind") == "dump_empty") & (pl.col("rank") == rank)
+    fact = next(case.trace.facts.filter(is_empty).iter_rows(named=True), None)
+    return None if fact is None else Evidence(f"the dump of rank {rank} is an empty file", fact["source"], rank)
+
+
+def overwritten(case: Case, suspect: Suspect) -> list[Evidence]:
+    """How far it had come where the first rounds that it is absent from are no longer kept of any peer."""
+    reach = _overwritten_after(case, suspect)
+    if reach is None:
+        return []
+    stuck = suspect.round
+    told = case.trace.progress.filter(pl.col("rank") == suspect.rank, pl.col("group") == stuck.group)
+    by = "by its counters " if told.height else ""
+    what = (
+        f"{by}rank {suspect.rank} had come to #{reach} of {case.groups[stuck.group].text}; the calls of its peers "
+        f"before #{stuck.seq} are overwritten"
+    )
+    return [Evidence(what, case.source(suspect.rank), suspect.rank)]
+
+
+def _overwritten_after(case: Case, suspect: Suspect) -> int | None:
+    """The last round that it entered where those between that and the one that it is absent from are not kept."""
+    stuck = suspect.round
+    if stuck.pair is not None:
+        return None
+    at = case.frontier.filter(pl.col("group") == stuck.group, pl.col("rank") == suspect.rank)
+    reach = at["last_entered"][0] if at.height and at["sure"][0] else None
+    if reach is None or reach >= stuck.seq - 1:
+        return None
+    kept = case.calls.filter(pl.col("group") == stuck.group, ~pl.col("p2p"), pl.col("rank").is_in(list(stuck.inside)))
+    between = kept.filter(pl.col("seq") > reach, pl.col("seq") < stuck.seq)
+    return int(reach) if between.is_empty() else None
 
 
 def counted(case: Case, rank: int, group: int) -> Evidence | None:
@@ -357,7 +451,7 @@ def last_call(case: Case, rank: int) -> Evidence:
     source = case.source(rank)
     rows = case.calls.filter(pl.col("rank") == rank).tail(1)
     if rows.is_empty():
-        return Evidence(f"rank {rank} made no recorded call", source, rank, None)
+        return _empty_file(case, rank) or Evidence(f"rank {rank} made no recorded call", case.file(rank), rank, None)
     row = rows.row(0, named=True)
     how = "" if row["outcome"] == "completed" else f", {row['outcome'].replace('_', ' ')}"
     return Evidence(f"last call of rank {rank}: {call_text(case, row)}{how}", source, rank, row["enter_ns"])
@@ -380,8 +474,10 @@ def _life(case: Case, suspect: Suspect) -> list[Evidence]:
         what = f"last sign of life of rank {suspect.rank}: {when} the first member began to wait"
         found.append(Evidence(what, ending.source, suspect.rank))
     if ending.how not in (How.UNKNOWN, How.CLEAN):
-        late = f"rank {suspect.rank} {ending.text}, but only after the others had waited"
-        found.append(Evidence(late, ending.source, suspect.rank, ending.seen_ns or ending.at_ns))
+        when = ", but only after the others had waited" if ending.is_timed else "; when is not told"
+        text = f"rank {suspect.rank} {ending.text}{when}"
+        at = ending.seen_ns or ending.told_ns
+        found.append(Evidence(text, cause.end_source(case, ending), suspect.rank, at))
     return found
 
 

@@ -12,9 +12,9 @@ from roundk.analyze.case import Case
 from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
-from roundk.analyze.phrases import NS_PER_S, capital, duration, ranks_text, verb
+from roundk.analyze.phrases import NS_PER_S, capital, duration, number_of, ranks_text, verb
 from roundk.analyze.structure import blame
-from roundk.analyze.structure.missing import last_call
+from roundk.analyze.structure.missing import SHOWN_RANKS, last_call, last_evidence
 
 TOGETHER_NS: Final = NS_PER_S
 """Signs of life that end within a second of each other were ended by one hand."""
@@ -60,7 +60,10 @@ def healthy(case: Case) -> Finding:
         return _unseen_whole(case, partial)
     against: list[str] = []
     if caught:
-        against.append(f"{caught} calls failed or never ended, and the program went on without them")
+        calls = number_of(caught, "call")
+        against.append(
+            f"{calls} failed or never ended, and the program went on without {'it' if caught == 1 else 'them'}"
+        )
     if partial:
         against.append(f"the recording of {ranks_text(partial)} is missing or incomplete")
     return Finding(
@@ -97,7 +100,7 @@ def _unseen_p2p(case: Case) -> Finding:
         summary=f"No recorded call is open ({_rounds_text(case)}), and {ranks_text(ranks)} made sends or receives too, "
         "which gloo's Flight Recorder counts and does not record: whether the job hangs in one cannot be told.",
         reason=cause.UNDETERMINED,
-        evidence=tuple(last_call(case, rank) for rank in ranks[:4]),
+        evidence=tuple(last_evidence(case, ranks)),
         next_steps=(
             "run it under `roundk run --`, which records sends and receives",
             "while it hangs: py-spy dump --pid on each rank",
@@ -111,7 +114,7 @@ def _unseen_whole(case: Case, partial: list[int]) -> Finding:
         summary=f"The job ended in order, but no round can be seen complete: the recording of {ranks_text(partial)} is "
         f"missing or incomplete ({_rounds_text(case)}).",
         reason=cause.UNDETERMINED,
-        evidence=tuple(last_call(case, rank) for rank in partial[:4]),
+        evidence=tuple(last_evidence(case, partial)),
         next_steps=(f"look for the files of {ranks_text(partial)}: full disk, partial copy, lost host",),
     )
 
@@ -164,9 +167,25 @@ def _ways(case: Case) -> str:
     return ", ".join(sorted({e.text for e in case.endings.values() if e.how is not How.UNKNOWN}))
 
 
+def _ends(ends: list[Ending]) -> tuple[Evidence, ...]:
+    """How ranks ended; of those that ended like another one that is told, in one piece."""
+    alike: dict[str, list[Ending]] = {}
+    for end in ends:
+        alike.setdefault(end.text, []).append(end)
+    found: list[Evidence] = []
+    for text, those in alike.items():
+        shown, left = those[:SHOWN_RANKS], [e.rank for e in those[SHOWN_RANKS:]]
+        found += [Evidence(f"rank {e.rank} {text}", e.source, e.rank, e.seen_ns or e.at_ns) for e in shown]
+        if left:
+            found.append(
+                Evidence(f"{ranks_text(left)} ended in the same way: {text}", those[SHOWN_RANKS].source, left[0])
+            )
+    return tuple(found)
+
+
 def _killed(case: Case) -> Finding:
     ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
-    evidence = tuple(Evidence(f"rank {e.rank} {e.text}", e.source, e.rank, e.seen_ns or e.at_ns) for e in ends[:8])
+    evidence = _ends(ends)
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"The whole job was ended from outside ({_ways(case)}), and no round had been open for longer than "
@@ -215,7 +234,7 @@ def _soon_after(first: Ending, errors: list[Ending]) -> tuple[str, ...]:
 
 def _nothing(case: Case) -> Finding:
     open_calls = case.blocked.height
-    what = f"{open_calls} calls are open" if open_calls else "no call is open"
+    what = number_of(open_calls, "call is", "calls are") + " open" if open_calls else "no call is open"
     unsure = [e.rank for e in case.endings.values() if _blind(case, e.rank)]
     if unsure:
         what += f", the recording of {ranks_text(unsure)} stops early"
@@ -226,7 +245,7 @@ def _nothing(case: Case) -> Finding:
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"What is recorded does not say what went wrong: {_rounds_text(case)}, {what}{exit_text}{extra}.",
         reason=cause.UNDETERMINED,
-        evidence=tuple(last_call(case, e.rank) for e in list(case.endings.values())[:4]),
+        evidence=tuple(last_evidence(case, list(case.endings))),
         next_steps=("keep the job's own output: an error outside torch.distributed is only seen there",),
     )
 
@@ -256,6 +275,5 @@ def _rounds_text(case: Case) -> str:
     if rounds.is_empty():
         return "no collective was called"
     whole = rounds.filter(pl.col("completed") == pl.col("size")).height
-    groups = rounds["group"].n_unique()
-    many = [f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((rounds.height, "round"), (groups, "group"))]
-    return f"{many[0]} in {many[1]}, {whole} seen complete"
+    groups = number_of(rounds["group"].n_unique(), "group")
+    return f"{number_of(rounds.height, 'round')} in {groups}, {whole:,} seen complete"

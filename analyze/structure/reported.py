@@ -159,7 +159,7 @@ def _lost(lost: Lost) -> _First:
     finding = Finding(
         structure=Structure.ERROR_REPORTED,
         summary=f"{first.where or 'A process'} lost the connection to {whom} (completion status "
-        f"{first.number_of('status')}); whose link it was no other evidence says.",
+        f"{first.number_of('status')}); nothing else here says whose link it was.",
         hosts=(suspect,) if suspect else (),
         victim_hosts=lost.victims,
         onset_ns=first.time_ns,

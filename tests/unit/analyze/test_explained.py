@@ -197,7 +197,7 @@ def test_a_port_that_the_group_uses_is_sure_and_one_that_it_does_not_use_is_no_c
     assert (sure.cause, sure.cause_confidence) == ("LINK_DOWN", sure.structure_confidence)
     other = Hang().judged(port_lost("h2", BEGAN - 2, device="mlx5_7"), channels=channels)
     assert (other.cause, other.culprit_hosts, other.culprit_links) == ("UNDETERMINED", (), ())
-    assert any("mlx5_7" in text and "does not use" in text for text in other.not_checked)
+    assert any("mlx5_7" in piece.what and "does not use" in piece.what for piece in other.evidence)
 
 
 def test_a_port_does_not_explain_a_group_that_stays_on_one_host():

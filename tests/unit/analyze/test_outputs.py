@@ -124,10 +124,10 @@ def test_nothing_readable(tmp_path):
     with pytest.raises(RunError, match="there is no file here"):
         sources.load([str(tmp_path)])
     (tmp_path / "notes.txt").write_text("nothing of interest\n")
-    with pytest.raises(RunError, match=r"none of the 1 file\(s\) here is anything that roundk reads"):
+    with pytest.raises(RunError, match="1 file is here, and none is anything that roundk reads"):
         sources.load([str(tmp_path)])
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(RunError, match=r"the 1 file\(s\) here are empty"):
+    with pytest.raises(RunError, match="1 file is here and empty"):
         sources.load([str(tmp_path)])
     with pytest.raises(RunError, match="no such file"):
         sources.load([str(tmp_path / "absent")])
