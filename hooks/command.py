@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from roundk.hooks import config, launch
+from roundk.tracer import rundir
 
 
 @click.command(name="run", context_settings={"allow_interspersed_args": False})
@@ -24,6 +27,16 @@ from roundk.hooks import config, launch
     help="Seconds in a call, or without one, after which a rank writes its Python stacks.",
 )
 @click.option("--no-logs", is_flag=True, help="Do not keep the job's stdout and stderr in the run directory.")
+@click.option("--no-links", is_flag=True, help="Do not sample the counters of this host's network links.")
+@click.option(
+    "--sysfs-root",
+    metavar="DIR",
+    default="/sys",
+    show_default=True,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="Read the counters of links under this directory: a recorded tree, with /proc beside it in DIR/../proc.",
+)
+@click.option("--host-name", metavar="NAME", help="Record under this name rather than the machine's own.")
 @click.option(
     "--nccl-debug",
     type=click.Choice(["warn", "info"], case_sensitive=False),
@@ -31,13 +44,16 @@ from roundk.hooks import config, launch
 )
 @click.argument("command_line", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - one per option
     context: click.Context,
     *,
     directory: str | None,
     max_mb: int,
     stall_s: float,
     no_logs: bool,
+    no_links: bool,
+    sysfs_root: str,
+    host_name: str | None,
     nccl_debug: str | None,
     command_line: tuple[str, ...],
 ) -> None:
@@ -49,4 +65,9 @@ def command(
     Example: roundk run -- torchrun --nproc-per-node 8 train.py
     """
     level = nccl_debug.upper() if nccl_debug else None
-    context.exit(launch.run(command_line, directory, max_mb, stall_s, logs=not no_logs, nccl_debug=level))
+    if host_name:
+        os.environ[rundir.HOST_VARIABLE] = host_name  # for the ranks too
+    root = None if no_links else sysfs_root
+    context.exit(
+        launch.run(command_line, directory, max_mb, stall_s, logs=not no_logs, sysfs_root=root, nccl_debug=level)
+    )

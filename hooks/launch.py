@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import config, failsafe, site, tee, unrecorded, watch
+from roundk.hooks import config, failsafe, sampling, site, tee, unrecorded, watch
 from roundk.tracer import rundir, words
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def run(
     stall_s: float,
     *,
     logs: bool = True,
+    sysfs_root: str | None = "/sys",
     nccl_debug: str | None = None,
 ) -> int:
     """Run a command recorded, and give its exit code (128 + number after a signal; 127, 126: it did not start).
@@ -51,12 +52,13 @@ def run(
         max_mb: MiB of disk for one rank's rows.
         stall_s: Seconds after which a stall makes a rank write its stacks.
         logs: Keep stdout and stderr beside the trace.
+        sysfs_root: Sample the counters of links that are found under this directory; None: none.
         nccl_debug: Have NCCL write its log of this level (WARN, INFO) beside the trace.
     """
     failsafe.guard(tee.hold_closed_streams)()
     launcher = failsafe.guard(_made)(directory, max_mb, stall_s, command)
     environment = failsafe.guard(launcher.environment)(nccl_debug) if launcher else None
-    return _started(command, environment or dict(os.environ), launcher, logs=logs)
+    return _started(command, environment or dict(os.environ), launcher, logs=logs, sysfs_root=sysfs_root)
 
 
 def _made(directory: str | None, max_mb: int, stall_s: float, command: Sequence[str]) -> _Launcher | None:
@@ -73,7 +75,14 @@ def default_directory() -> str:
     return os.path.join("roundk-runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
 
 
-def _started(command: Sequence[str], environment: dict[str, str], launcher: _Launcher | None, *, logs: bool) -> int:
+def _started(
+    command: Sequence[str],
+    environment: dict[str, str],
+    launcher: _Launcher | None,
+    *,
+    logs: bool,
+    sysfs_root: str | None,
+) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | _NOTICED)
 
     def unblock() -> None:
@@ -81,6 +90,8 @@ def _started(command: Sequence[str], environment: dict[str, str], launcher: _Lau
 
     if launcher and logs:
         failsafe.guard(launcher.keep_logs)()
+    if launcher and sysfs_root:
+        failsafe.guard(launcher.sample_links)(sysfs_root)
     streams = failsafe.guard(launcher.streams)() if launcher else None
     stdout, stderr = streams or (None, None)
     try:
@@ -99,6 +110,7 @@ def _started(command: Sequence[str], environment: dict[str, str], launcher: _Lau
         code = _wait(child, launcher)
     if launcher:
         failsafe.guard(launcher.finish)(code)
+        failsafe.guard(launcher.stop_sampling)()
     return code if code >= 0 else 128 - code
 
 
@@ -151,6 +163,7 @@ class _Launcher:
         self._folder = folder
         self._watch = watch.Watch(folder, self._file)
         self._tee: tee.Tee | None = None
+        self._sampler: sampling.LinkSampler | None = None
         self._pid: int | None = None
         self._descendants: unrecorded.Descendants | None = None
         self._silent_until = time.monotonic() + _SILENCE_S
@@ -164,6 +177,18 @@ class _Launcher:
             return
         for log in self._tee.describe():
             self._append("log", **log)
+
+    def sample_links(self, sysfs_root: str) -> None:
+        """Have the counters of this host's links sampled."""
+        try:
+            self._sampler = sampling.LinkSampler(self._folder, sysfs_root)
+        except OSError as error:
+            failsafe.warn(f"the counters of links are not recorded: {error}")
+
+    def stop_sampling(self) -> None:
+        """End the sampler."""
+        if self._sampler:
+            self._sampler.finish()
 
     def streams(self) -> tuple[int | None, int | None]:
         """The command's stdout and stderr; None: ours."""
@@ -199,6 +224,9 @@ class _Launcher:
         self._watch.look()
         if self._tee:
             self._tee.look()
+        if self._sampler and self._sampler.is_gone():
+            self._append("links_lost")
+            failsafe.warn("the counters of links are no longer recorded; the job goes on")
         if self._descendants and not self._watch.seen:
             self._look_for_reasons(self._descendants)
 

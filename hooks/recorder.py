@@ -24,7 +24,7 @@ from roundk.hooks.plans import NO_WORK, ONLY_RESULT
 from roundk.hooks.stacks import Stacks
 from roundk.hooks.stall import StallWatch
 from roundk.hooks.works import ASKED, UNSEEN, WAITED
-from roundk.tracer import ring, rundir, template, words
+from roundk.tracer import ports, ring, rundir, template, words
 
 if TYPE_CHECKING:
     from roundk.hooks.config import Config
@@ -280,7 +280,7 @@ class Recorder:
             time.sleep(PERIOD_S)  # an event to wait for would double the price of waking up
 
     def _tend_once(self) -> None:
-        self.side.renew(time_ns())
+        self.side.renew(time_ns(), self._watch.waits_since_ns)
         if self.stacks is None:
             self.stacks = Stacks(f"{self._stem}.stacks", self._config.stall_s)
         if time.monotonic() >= self._look_at:
@@ -368,4 +368,5 @@ def _process(rank: int, world_size: int) -> dict[str, Any]:
         "monotonic_ns": time.monotonic_ns(),
         "python": sys.version.split()[0],
         "torch": str(torch.__version__),
+        "network": {name: os.environ[name] for name in ports.VARIABLES if name in os.environ},
     }

@@ -36,7 +36,11 @@ class _Open(NamedTuple):
 
 
 class StallWatch:
-    """Watches the rows of one process."""
+    """Watches the rows of one process.
+
+    Attributes:
+        waits_since_ns: When the oldest call that was in flight at the last look entered; 0: none was.
+    """
 
     def __init__(self, stall_s: float) -> None:
         self._limit_s = self._first_s = stall_s
@@ -46,6 +50,7 @@ class StallWatch:
         self._segments: list[tuple[Segment, int]] = []
         self._last_ns = time.time_ns()
         self._calls = 0
+        self.waits_since_ns = 0
 
     def follow(self, segment: Segment) -> None:
         """Watch a segment too."""
@@ -64,6 +69,7 @@ class StallWatch:
         are looked at by themselves, so that a receive posted far ahead hides nothing.
         """
         oldest, newest = self._in_flight()
+        self.waits_since_ns = oldest.enter_ns if oldest is not None else 0
         now = time.time_ns()
         if self._stalled is not None and self._is_over(self._stalled):
             self._stalled = None

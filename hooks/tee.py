@@ -256,7 +256,7 @@ def _be_copier(streams: list[_Stream], told: int, say_ready: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     wanted = {null, told, say_ready, *(fd for stream in streams for fd in (stream.source, *stream.log.fds()))}
-    _close_others({0, _STDOUT, _STDERR} | wanted)
+    close_others({0, _STDOUT, _STDERR} | wanted)
     threads = [threading.Thread(target=failsafe.guard(_copy), args=(stream, null)) for stream in streams]
     for thread in threads:
         thread.start()
@@ -269,7 +269,7 @@ def _be_copier(streams: list[_Stream], told: int, say_ready: int) -> None:
         thread.join()
 
 
-def _close_others(wanted: set[int]) -> None:
+def close_others(wanted: set[int]) -> None:
     """Whoever waits for the end of a pipe that we inherited must not wait for us."""
     for fd in {int(name) for name in os.listdir("/proc/self/fd")} - wanted:
         with contextlib.suppress(OSError):  # the listing's own

@@ -11,7 +11,7 @@ import pyarrow as pa
 from roundk.tracer import schema, template, words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _WORDS = tuple(schema.RING_WORDS)
 
@@ -75,7 +75,7 @@ def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | Non
         table = pa.ipc.open_file(source).read_all()
         missing = None
     except pa.ArrowInvalid:
-        whole = _completed(path)
+        whole = completed(path, template.SEGMENTS)
         missing = len(whole) - size
         table = pa.ipc.open_file(pa.py_buffer(whole)).read_all()
     committed = np.flatnonzero(table["commit"].to_numpy() > 0)
@@ -92,14 +92,18 @@ def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | Non
     return columns, missing
 
 
-def _completed(path: str) -> bytes:
+def completed(path: str, templates: Mapping[int, template.Template]) -> bytes:
     """A segment that was cut short, filled up with zeros and the end that its template has.
+
+    Args:
+        path: The file.
+        templates: Those of its kind, by number of rows.
 
     Raises:
         KeyError: it does not begin like any template.
     """
     data = pathlib.Path(path).read_bytes()
-    for parts in template.SEGMENTS.values():
+    for parts in templates.values():
         if data.startswith(parts.head) and len(data) < parts.size:
             body_end = parts.size - len(parts.tail)
             return data[:body_end].ljust(body_end, b"\0") + parts.tail

@@ -11,16 +11,16 @@ import json
 import pathlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from roundk.tracer import rundir, words
+import pyarrow as pa
+
+from roundk.tracer import read_links, rundir, schema, words
 from roundk.tracer.errors import RunError
 from roundk.tracer.read_tables import Process, Tables, tables_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_SEGMENT = re.compile(r"(rank-\d+-\d+(?:\.\d+)?)-\d+\.arrow")
+_SEGMENT = re.compile(r"((?:rank-\d+|links)-\d+(?:\.\d+)?)-\d+\.arrow")
+_LINKS = re.compile(r"links-\d+(?:\.\d+)?\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Run:
     Attributes:
         path: The directory.
         calls, groups, ranks, sites, facts, stacks, steps: Tables of `schema`, of the last start of the job's ranks.
+        counters: Samples of the hosts' links.
         world_size: Ranks of the job; None where no file tells.
         command: What the launcher ran; empty without a launcher.
         started_ns: Unix time of the launcher's start.
@@ -58,6 +59,7 @@ class Run:
     facts: pa.Table
     stacks: pa.Table
     steps: pa.Table
+    counters: pa.Table
     world_size: int | None
     command: tuple[str, ...]
     started_ns: int | None
@@ -78,7 +80,7 @@ def is_run(path: pathlib.Path) -> bool:
         return "roundk_schema" in json.loads((path / rundir.RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         # Not pathlib's glob, which raises where a folder beside this one vanishes meanwhile.
-        patterns = ("*/rank-*-*.jsonl", "*/launcher-*.jsonl")
+        patterns = ("*/rank-*-*.jsonl", "*/launcher-*.jsonl", "*/links-*.jsonl")
         return any(any(glob.iglob(one, root_dir=path)) for one in patterns)  # noqa: PTH207
 
 
@@ -93,15 +95,16 @@ def read_run(path: pathlib.Path) -> Run:
             f"{path}: not a run directory; name the one that `roundk run` wrote (it holds {rundir.RUN_FILE})"
         )
     files = _Files(path)
-    if not (files.processes or files.launchers or files.agents or files.early):
+    if not (files.processes or files.launchers or files.agents or files.early or files.samplers):
         why = "; ".join(f"{problem.path}: {problem.why}" for problem in files.unreadable) or "it holds no files of ours"
         raise RunError(f"{path}: nothing in this run directory can be read: {why}")
     tables = tables_of(files.processes, files.agents, files.launchers, files.early)
-    unreadable = [*files.unreadable, *(Problem(_relative(path, name), why) for name, why in tables.cut)]
-    return _run(path, files, tables, tuple(unreadable))
+    counters, cut = read_links.counters_of(files.samplers)
+    unreadable = [*files.unreadable, *(Problem(_relative(path, name), why) for name, why in [*tables.cut, *cut])]
+    return _run(path, files, tables, counters, tuple(unreadable))
 
 
-def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Problem, ...]) -> Run:
+def _run(path: pathlib.Path, files: _Files, tables: Tables, counters: pa.Table, unreadable: tuple[Problem, ...]) -> Run:
     launcher_lines = [line for _, lines in files.launchers for line in lines]
     starts = [line for line in launcher_lines if line.get("kind") == "start"]
     ends = [line for line in launcher_lines if line.get("kind") == "end"]
@@ -114,9 +117,10 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Pr
         groups=tables.groups,
         ranks=tables.ranks,
         sites=tables.sites,
-        facts=tables.facts,
+        facts=_with(tables.facts, read_links.facts_of(files.samplers)),
         stacks=tables.stacks,
         steps=tables.steps,
+        counters=counters,
         world_size=tables.world_size,
         command=tuple(last.get("command", ())),
         started_ns=last.get("time_ns"),
@@ -128,6 +132,11 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, unreadable: tuple[Pr
         truncated=tables.truncated,
         notes=(*_version_notes(files), *tables.notes),
     )
+
+
+def _with(facts: pa.Table, more: list[dict[str, Any]]) -> pa.Table:
+    """Facts and more of them, by time."""
+    return pa.concat_tables([facts, pa.Table.from_pylist(more, schema=schema.FACTS)]).sort_by("time_ns")
 
 
 def _version_notes(files: _Files) -> list[str]:
@@ -152,6 +161,7 @@ class _Files:
         self.agents: list[tuple[str, list[dict[str, Any]]]] = []
         self.launchers: list[tuple[str, list[dict[str, Any]]]] = []
         self.early: list[tuple[str, list[dict[str, Any]]]] = []
+        self.samplers: list[read_links.Sampler] = []
         self.unreadable: list[Problem] = []
         for folder in sorted(entry for entry in run.iterdir() if entry.is_dir()):
             self._read_host(folder)
@@ -172,6 +182,12 @@ class _Files:
         self.launchers += launchers
         self._read_kind(folder, names, "agent-", self.agents, began)
         self._read_kind(folder, names, "early-", self.early, began)
+        for name in names:
+            if _LINKS.fullmatch(name):
+                lines = self._lines(folder / name)
+                own = segments.pop(name.removesuffix(".jsonl"), [])
+                if _last_time(lines, "start") >= began:
+                    self.samplers.append(read_links.Sampler(f"{folder.name}/{name}", folder.name, lines, own))
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name)
             stem = name.removesuffix(".jsonl")

@@ -86,28 +86,35 @@ class Segment:
             KeyError: there is no template with that many rows.
         """
         parts = template.SEGMENTS[rows]
-        unfinished = f"{path}.new"
-        with above_streams():
-            view = cls._mapped(unfinished, path, parts)
-        width = {"b": 1, "i": 4, "q": 8}
-        columns = [view[at : at + rows * width[code]].cast(code) for _, code, at in parts.columns]  # type: ignore[call-overload]
-        return cls(path, rows, base, parts.size, Columns(*columns))
+        return cls(path, rows, base, parts.size, Columns(*created(path, rows, parts)))
 
-    @staticmethod
-    def _mapped(unfinished: str, path: str, parts: template.Template) -> memoryview:
-        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            allocate(fd, 0, parts.size)
-            os.pwrite(fd, parts.head, 0)
-            os.pwrite(fd, parts.tail, parts.size - len(parts.tail))
-            view = memoryview(mapped(fd, parts.size))
-            os.rename(unfinished, path)
-        except OSError:
-            os.unlink(unfinished)
-            raise
-        finally:
-            os.close(fd)
-        return view
+
+def created(path: str, rows: int, parts: template.Template) -> list[memoryview]:
+    """Make an empty segment as `Segment.create` does; give its columns as writable views.
+
+    Raises:
+        OSError: no space, no permission, no such directory.
+    """
+    with above_streams():
+        view = _in_place(f"{path}.new", path, parts)
+    width = {"b": 1, "i": 4, "q": 8}
+    return [view[at : at + rows * width[code]].cast(code) for _, code, at in parts.columns]  # type: ignore[call-overload]
+
+
+def _in_place(unfinished: str, path: str, parts: template.Template) -> memoryview:
+    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        allocate(fd, 0, parts.size)
+        os.pwrite(fd, parts.head, 0)
+        os.pwrite(fd, parts.tail, parts.size - len(parts.tail))
+        view = memoryview(mapped(fd, parts.size))
+        os.rename(unfinished, path)
+    except OSError:
+        os.unlink(unfinished)
+        raise
+    finally:
+        os.close(fd)
+    return view
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ RUN/<host>/rank-<rank>-<pid>.exit     its exit code, in two equal bytes, by itse
 RUN/<host>/rank-<rank>-<pid>-<n>.arrow    its segments, n counted from 0
 RUN/<host>/rank-<rank>-<pid>.stacks   its Python stacks, as faulthandler writes them
 RUN/<host>/rank-<rank>-<pid>.fr       torch's Flight Recorder dump on a stall
+RUN/<host>/links-<pid>.jsonl          that host's link sampler: what its rows refer to, links that went up or down
+RUN/<host>/links-<pid>-<n>.arrow      its samples, n counted from 0
 RUN/<host>/site-<pid>/                what `roundk run` put on PYTHONPATH
 ```
 
@@ -84,6 +86,20 @@ def side_file(folder: str, rank: int) -> tuple[str, side.SideFile]:
     raise OSError(msg)
 
 
+def links_file(folder: str) -> tuple[str, LineFile]:
+    """Create the side file of this process's link samples; give the stem of its segments' names too.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    stem = os.path.join(folder, f"links-{os.getpid()}")
+    number = 0
+    while os.path.exists(f"{stem}.jsonl"):  # a pid comes back, as above
+        number += 1
+        stem = os.path.join(folder, f"links-{os.getpid()}.{number}")
+    return stem, LineFile(f"{stem}.jsonl")
+
+
 def segment_path(stem: str, number: int) -> str:
     """Path of a process's segment."""
     return f"{stem}-{number:06d}.arrow"
@@ -130,6 +146,10 @@ class LineFile:
             OSError: it cannot be written.
         """
         os.pwrite(self._fd, side.alive(time_ns), 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
 
 
 def generation(environment: Mapping[str, str]) -> dict[str, Any]:

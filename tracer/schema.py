@@ -63,6 +63,19 @@ RING: Final = pa.schema(
 RING_WORDS: Final = {"op": words.OPS, "dtype": words.DTYPES, "reduce_op": words.REDUCE_OPS}
 """The fixed dictionaries of the ring's dictionary columns."""
 
+LINK_RING: Final = pa.schema(
+    [
+        _ring("begin_ns", pa.int64(), "Unix time before the reading; of a `LOOKED` row: of its first round"),
+        _ring("end_ns", pa.int64(), "Unix time after it; of a `LOOKED` row: at the beginning of its last round so far"),
+        _ring("value", pa.int64(), "The counter; the id of a `word` line; the errno; or the id of a `look` line"),
+        _ring("counter", pa.int32(), "Id by a `counters` line of the side file; 0 in a `LOOKED` row"),
+        _ring("state", pa.int8(), "`words.VALUE`, `WORD`, `UNREADABLE`, `LOOKED`; 0: not written. Stored last"),
+    ],
+    metadata={"roundk_schema": str(VERSION)},
+)
+"""Samples of a host's links: a row when a counter is first read or has changed. A `LOOKED` row says that all counters
+of a `look` line were read in each round from `begin_ns` to `end_ns`: what has no row of its own since was unchanged."""
+
 CALLS: Final = pa.schema(
     [
         _column("rank", pa.int32(), "Global rank"),
@@ -263,6 +276,7 @@ CHANNELS: Final = pa.schema(
 COUNTERS: Final = pa.schema(
     [
         _column("time_ns", pa.int64(), "Unix time of the sample; null: not told", nullable=True),
+        _column("error_ns", pa.int64(), "How far off that time may be, either way; null: not told", nullable=True),
         _column("host", pa.utf8(), "Host name", nullable=True),
         _column("kind", pa.utf8(), "netdev | ib | tcp | nvlink | gpu"),
         _column("device", pa.utf8(), "Network device, HCA or GPU; '' for a host's own"),

@@ -20,7 +20,7 @@ from typing import Any
 
 from roundk.tracer import ring
 
-_ALIVE = b'{"kind": "alive", "time_ns": %19d}\n'
+_ALIVE = b'{"kind": "alive", "time_ns": %19d, "waits_since_ns": %19d}\n'
 _FIRST_BYTES = 16_384
 """Enough for the definitions of a small job; every rank pays it."""
 _GROWTH = 4
@@ -32,9 +32,14 @@ def encode(line: dict[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
-def alive(time_ns: int) -> bytes:
-    """The sign of life: the first line of a file, always of one length."""
-    return _ALIVE % time_ns
+def alive(time_ns: int, waits_since_ns: int = 0) -> bytes:
+    """The sign of life: the first line of a file, always of one length.
+
+    Args:
+        time_ns: Now.
+        waits_since_ns: When the oldest call in flight entered; 0: none is. For the sampler of the host's links.
+    """
+    return _ALIVE % (time_ns, waits_since_ns)
 
 
 class SideFile:
@@ -80,9 +85,9 @@ class SideFile:
         self._used = end
         return True
 
-    def renew(self, time_ns: int) -> None:
-        """Renew the sign of life."""
-        self._map[: len(alive(0))] = alive(time_ns)
+    def renew(self, time_ns: int, waits_since_ns: int = 0) -> None:
+        """Renew the sign of life; see `alive`."""
+        self._map[: len(alive(0))] = alive(time_ns, waits_since_ns)
 
     def reserve(self) -> None:
         """Make the file larger where it is half full or lines wait, and store what waits.

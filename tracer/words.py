@@ -83,3 +83,9 @@ OPEN: Final = 0
 COMPLETED: Final = 1
 FAILED: Final = 2
 NOT_RECORDED: Final = 3
+
+VALUE: Final = 1
+WORD: Final = 2
+UNREADABLE: Final = 3
+LOOKED: Final = 4
+"""What a row of link samples is; see `schema.LINK_RING`."""

@@ -82,6 +82,7 @@ def _of_run(run: Trace) -> Part:
         facts=run.facts,
         stacks=run.stacks,
         steps=run.steps,
+        counters=run.counters,
         world_size=run.world_size,
         truncated=run.truncated,
     )

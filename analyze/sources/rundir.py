@@ -56,6 +56,7 @@ def load(path: pathlib.Path, named: pathlib.Path) -> Trace:
         facts=frame(run.facts).with_columns(source=source),
         stacks=frame(run.stacks).with_columns(source=source),
         steps=frame(run.steps),
+        counters=frame(run.counters).with_columns(source=source),
         world_size=run.world_size,
         command=run.command,
         started_ns=run.started_ns,

@@ -9,7 +9,20 @@ import sys
 import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src" / "roundk"
-WRITING_HALF = ("errors", "ring", "rundir", "side", "template", "words")
+WRITING_HALF = (
+    "errors",
+    "linkfiles",
+    "links",
+    "linkstore",
+    "netlink",
+    "ports",
+    "ring",
+    "rundir",
+    "side",
+    "sockdiag",
+    "template",
+    "words",
+)
 # The launcher's command line, and what is copied into jobs rather than imported.
 NOT_IN_TRAINING = ("roundk.hooks.command", "roundk.hooks.shim")
 HEAVY = ("click", "matplotlib", "numpy", "polars", "pyarrow", "torch")

@@ -142,6 +142,7 @@ class Samples:
         columns = {name: names.gather(own.gather(rows)) for name, own in codes.items()}
         columns |= {name: own.gather(rows) for name, own in integers.items()}
         columns["is_read"] = is_read.gather(rows)
+        columns["error_ns"] = pl.repeat(None, len(rows), eager=True)  # none of these forms tells
         kinds = empty(schema.COUNTERS).schema
         return pl.DataFrame([columns[name].alias(name).cast(kind) for name, kind in kinds.items()])
 

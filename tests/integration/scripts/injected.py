@@ -28,7 +28,16 @@ LANES, SLEEPY_LANES = 4, 8
 """Cases to run at a time; those of the launcher mostly sleep."""
 BEHIND = tuple(
     f"roundk.tracer.{name}"
-    for name in ("make_template", "reader", "read_calls", "read_ends", "read_stacks", "read_tables", "schema")
+    for name in (
+        "make_template",
+        "reader",
+        "read_calls",
+        "read_ends",
+        "read_links",
+        "read_stacks",
+        "read_tables",
+        "schema",
+    )
 )
 """The reading half of the tracer, which no job loads."""
 

@@ -300,8 +300,10 @@ time.sleep(0.3)
 if "ROUNDK_DIR" in os.environ:
     os.kill(os.getppid(), signal.SIGUSR1)
 (folder / f"rank-00000-{os.getpid()}.jsonl").write_text(
-    '{"kind": "alive", "time_ns": 1}\\n{"kind": "process", "time_ns": 1, "started_ticks": null}\\n')
-time.sleep(0.4)
+    '{"kind": "alive", "time_ns": %d}\\n' % time.time_ns() +
+    '{"kind": "process", "time_ns": 1, "started_ticks": null,'
+    ' "network": {"MASTER_ADDR": "127.0.0.1", "NCCL_SOCKET_IFNAME": "none"}}\\n')
+time.sleep(0.9)
 print("the command's own output", flush=True)
 sys.exit(5)
 """

@@ -23,9 +23,9 @@ def test_lines_and_sign_of_life_are_on_disk_at_once(tmp_path):
     file = side.SideFile(str(path))
     file.renew(1)
     file.append({"kind": "site", "file": "train.py é"})
-    file.renew(1_795_983_617_274_551_117)
+    file.renew(1_795_983_617_274_551_117, 1_795_983_616_000_000_000)
     assert lines(path) == [
-        {"kind": "alive", "time_ns": 1_795_983_617_274_551_117},
+        {"kind": "alive", "time_ns": 1_795_983_617_274_551_117, "waits_since_ns": 1_795_983_616_000_000_000},
         {"kind": "site", "file": "train.py é"},
     ]
 
