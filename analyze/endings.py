@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze import stacks
+from roundk.analyze import echoes, stacks
 from roundk.analyze.phrases import place, signal_name
 
 STOPPED_STATES: Final = frozenset({"T", "t"})
@@ -101,11 +101,11 @@ class Ending:
         """How it ended, as the end of a sentence about the rank."""
         if self.how is How.EXCEPTION:
             where = f" at {_short(self.exception_site)}" if self.exception_site else ""
-            words = " ".join((self.exception_message or "").split())
+            words = " ".join(echoes.short_message(self.exception_message or "").split())
             message = f": {textwrap.shorten(words, MESSAGE_LENGTH, placeholder=' ...')}" if words else ""
-            if where and message.endswith("."):
+            if where and message.endswith(".") and not message.endswith("..."):
                 message = f"{message.rstrip('.')},"
-            return f"raised {self.exception_type}{message}{where}"
+            return f"raised {echoes.short_type(self.exception_type or 'an exception')}{message}{where}"
         if self.how is How.SIGNAL and self.signal is not None:
             where = f" in {self.fatal.place}" if self.fatal is not None else ""
             return f"was killed by {signal_name(self.signal)}{where}"

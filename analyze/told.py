@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from roundk.analyze.finding import Evidence
+from roundk.analyze.phrases import capital
 from roundk.analyze.trace import Trace
 
 _MOST: Final = 20_000
@@ -45,6 +46,11 @@ class Told:
         if self.rank is None:
             return self.host or ""
         return f"rank {self.rank} ({self.host})" if self.host else f"rank {self.rank}"
+
+    @property
+    def subject(self) -> str:
+        """The same to begin a sentence with; a host's name stays as it is spelled."""
+        return capital(self.where) if self.rank is not None else self.where
 
     def text_of(self, name: str) -> str | None:
         """A field that is a text."""

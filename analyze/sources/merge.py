@@ -54,9 +54,7 @@ def merge(parts: Sequence[Part], run: Trace | None, root: pathlib.Path, unreadab
         stacks=_stacked(ordered, lambda part: part.stacks),
         steps=_stacked(ordered, lambda part: part.steps),
         channels=_stacked(ordered, lambda part: part.channels),
-        counters=_stacked(ordered, lambda part: part.counters).sort(
-            "host", "device", "port", "counter", "time_ns", maintain_order=True
-        ),
+        counters=_counters(ordered),
         benchmarks=_stacked(ordered, lambda part: part.benchmarks),
         world_size=size,
         unreadable=(*base.unreadable, *(one for part in parts for one in part.unreadable), *unreadable),
@@ -90,6 +88,14 @@ def _of_run(run: Trace) -> Part:
 
 def _stacked(parts: Sequence[Part], table: Callable[[Part], pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([table(part) for part in parts], how="vertical_relaxed")
+
+
+def _counters(parts: Sequence[Part]) -> pl.DataFrame:
+    """The counters of all sources in their order; those of one source are in it already."""
+    table = _stacked(parts, lambda part: part.counters)
+    if sum(part.counters.height > 0 for part in parts) < 2:
+        return table
+    return table.sort("host", "device", "port", "counter", "time_ns", maintain_order=True)
 
 
 class _Groups:

@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from roundk.analyze import echoes
 from roundk.analyze.case import Case
 from roundk.analyze.endings import Ending, How
 from roundk.analyze.names import Detail
@@ -46,9 +47,6 @@ whose end was seen after that, had not died but hung with the GIL held."""
 
 _ECHOES: Final = frozenset({How.EXCEPTION, How.EXIT_CODE})
 """What a failed call ends in."""
-
-_PEER_WORDS: Final = ("connection", "timed out", "timeout", "broken pipe", "gloo", "nccl", "socket", "store")
-"""Words of the errors that a call raises because of a peer."""
 
 ALIVE_NS: Final = NS_PER_S
 """A rank whose last sign of life lies less than this before its peers' was alive as long as they were."""
@@ -134,8 +132,7 @@ def may_be_echo(case: Case, ending: Ending) -> bool:
 
 def speaks_of_peers(ending: Ending) -> bool:
     """It ended in an exception whose message is one that a call raises because of a peer."""
-    said = (ending.exception_message or "").lower()
-    return any(words in said for words in _PEER_WORDS)
+    return echoes.is_echo(ending.exception_type, ending.exception_message)
 
 
 def ended_unseen(case: Case) -> frozenset[int]:

@@ -193,7 +193,10 @@ def _of_few(case: Case, finding: Finding) -> Finding:
         doubt = "in a group of two it may as well be the other that made a call too many"
         return replace(finding, doubts=(*finding.doubts, doubt))
     if 2 * len(absent) <= len(members) or finding.detail is Detail.EXITED_EARLY:
-        return finding
+        # Others of the group may wait elsewhere, for those that came here.
+        doubt = f"only {ranks_text(came)} entered it: {verb(came, 'that', 'those')} may have made a call too many"
+        is_few = len(came) < len(absent) and finding.detail is not Detail.EXITED_EARLY
+        return replace(finding, doubts=(*finding.doubts, doubt)) if is_few else finding
     call = case.call(finding.group, finding.seq, came[0]) if came else None
     where = case.round_text(finding.group, finding.seq, finding.op or "call", None if call is None else call["site"])
     return replace(

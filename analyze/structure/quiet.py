@@ -13,8 +13,8 @@ from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, duration, number_of, ranks_text, verb
-from roundk.analyze.structure import blame
-from roundk.analyze.structure.missing import SHOWN_RANKS, last_call, last_evidence
+from roundk.analyze.structure import first_error, without_calls
+from roundk.analyze.structure.missing import SHOWN_RANKS, last_evidence
 
 TOGETHER_NS: Final = NS_PER_S
 """Signs of life that end within a second of each other were ended by one hand."""
@@ -124,7 +124,7 @@ def unexplained(case: Case) -> Finding:
     if _ended_from_outside(case):
         return _killed(case)
     errors = _errors(case)
-    return _error(case, errors) if errors else _nothing(case)
+    return first_error.finding(case, errors) if errors else _nothing(case)
 
 
 def only_ended(case: Case, roots: list[Finding]) -> bool:
@@ -198,38 +198,9 @@ def _killed(case: Case) -> Finding:
     )
 
 
-def _error(case: Case, errors: list[Ending]) -> Finding:
-    waiting = set(case.blocked["rank"].to_list())
-    first = min(errors, key=lambda e: (e.at_ns is None, e.at_ns or 0, e.rank))
-    echo = first.rank in case.failed_ranks or blame.may_be_echo(case, first)
-    why = cause.ended(case, first)
-    outside = first.rank not in waiting and not _blind(case, first.rank)
-    tail = ", in a call that its peers did not break" if echo else ", outside any call" if outside else ""
-    return Finding(
-        structure=Structure.ERROR_REPORTED,
-        summary=f"The first error is that of rank {first.rank}: it {first.text}{tail}; no round tells more.",
-        culprits=() if echo else (first.rank,),
-        victim_ranks=(first.rank,) if echo else (),
-        onset_ns=first.at_ns,
-        reason=Reason(Cause.UNDETERMINED, Confidence.NONE) if echo else why,
-        doubts=("no round shows who waited for whom", *_soon_after(first, errors)),
-        evidence=(*why.evidence, last_call(case, first.rank)),
-        next_steps=(f"read the log of rank {first.rank} around its end",),
-    )
-
-
 def _blind(case: Case, rank: int) -> bool:
     """The recording of a rank stops before its end, in some group."""
     return not case.frontier.filter(pl.col("rank") == rank, ~pl.col("sure")).is_empty()
-
-
-def _soon_after(first: Ending, errors: list[Ending]) -> tuple[str, ...]:
-    """Other errors so close to the first that their order may be chance."""
-    if first.at_ns is None:
-        return ()
-    timed = [e for e in errors if e is not first and e.at_ns is not None]
-    close = [e.rank for e in timed if (e.at_ns or 0) - first.at_ns <= TOGETHER_NS]
-    return (f"{ranks_text(close)} ended within a second of it",) if close else ()
 
 
 def _nothing(case: Case) -> Finding:
@@ -254,11 +225,13 @@ def no_calls(case: Case) -> Finding:
     """Not one call was recorded."""
     errors = _errors(case)
     if errors:
-        return _error(case, errors)
+        return first_error.finding(case, errors)
     seen = [e.rank for e in case.endings.values() if e.data in ("present", "truncated")]
     who = f"{ranks_text(seen)} {verb(seen, 'has', 'have')}" if seen else "there is"
     if case.alive:
         return in_progress(case)
+    if case.trace.is_post_mortem:
+        return without_calls.nothing_called(case)
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"{capital(who)} no recorded torch.distributed call.",

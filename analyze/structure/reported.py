@@ -12,18 +12,17 @@ from typing import Final
 
 from roundk.analyze import cause
 from roundk.analyze.case import Case
-from roundk.analyze.endings import How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.lost_connections import Lost, completion_errors, first_lost, peer_host, slack_ns
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.onpath import lowered
 from roundk.analyze.phrases import NS_PER_MS, capital, duration
-from roundk.analyze.structure import blame, settings
+from roundk.analyze.structure import first_error, rendezvous, settings, stated
 from roundk.analyze.told import Told, told
 from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES, Trouble
 
 _WAITS: Final = ("gloo_timeout", "collective_timeout", "gloo_connect_timeout", "tc_timeout", "monitored_barrier_error")
-_ECHOES: Final = ("gloo_closed", "gloo_pair_closed", "net_closed", "watchdog_abort")
+_ECHOES: Final = (*first_error.ECHO_KINDS, "watchdog_abort")
 _FAMILIES: Final = (LINK_CAUSES, GPU_CAUSES, frozenset({Cause.OOM_KILLED}), frozenset({Cause.PROCESS_KILLED}))
 """Kinds of faults; where no times tell, a link comes before what else breaks when it does."""
 _SHOWN: Final = 3
@@ -38,9 +37,14 @@ def reported(case: Case) -> list[Finding]:
     candidates = [*_errors(case), *((finding.onset_ns, finding) for finding in settings.refused(case))]
     if candidates:
         first = min(candidates, key=lambda pair: (pair[0] is None, pair[0] or 0))
-        return [] if _raised_before(case, first[0]) else [first[1]]
-    waited = _waited(case)
-    return settings.inferred(case) or ([] if waited is None else [waited])
+        return [] if _raised_before(case, *first) else [first[1]]
+    setting = settings.inferred(case)
+    if setting and not settings.is_slow(setting[0]):
+        return setting
+    if first_error.own_errors(case):
+        return []  # it tells more than all who waited or lost a connection
+    found = stated.stated(case) or rendezvous.stuck(case) or _waited(case)
+    return setting or ([] if found is None else [found])
 
 
 def instead(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -74,12 +78,20 @@ def _errors(case: Case) -> list[_First]:
     return [*found, *([] if lost is None else [_lost(lost)])]
 
 
-def _raised_before(case: Case, at_ns: int | None) -> bool:
-    """A rank had raised an error of its own before that: its end tells more."""
-    if at_ns is None:
-        return False
-    ends = [e for e in case.endings.values() if e.how is How.EXCEPTION and e.at_ns is not None]
-    return any((e.at_ns or 0) < at_ns - slack_ns(case.trace) and not blame.speaks_of_peers(e) for e in ends)
+def _raised_before(case: Case, at_ns: int | None, finding: Finding) -> bool:
+    """A rank had raised an error of its own before that: its end tells more.
+
+    A lost connection is what its peers see of such an end, so without times too the error comes first.
+    """
+    slack = slack_ns(case.trace)
+    is_lost = finding.reason is not None and finding.reason.cause is Cause.TRANSPORT_ERROR
+    for end in first_error.own_errors(case):
+        if at_ns is None or end.at_ns is None:
+            if is_lost:
+                return True
+        elif end.at_ns < at_ns + (slack if is_lost else -slack):
+            return True
+    return False
 
 
 def _close(one: Trouble, first: Trouble, slack: int) -> bool:
@@ -164,11 +176,19 @@ def _lost(lost: Lost) -> _First:
         victim_hosts=lost.victims,
         onset_ns=first.time_ns,
         reason=Reason(Cause.TRANSPORT_ERROR, Confidence.MEDIUM, "", _evidence([first])),
-        doubts=("only the victims' side is heard", *(() if suspect else ("several peers are named, or none",))),
+        doubts=("only the victims' side is heard", *(() if suspect else (_unnamed(lost),))),
         evidence=_evidence(lost.close[: _SHOWN + 1]),
         next_steps=(f"look at the links of {whom}, then at those between the two",),
     )
     return first.time_ns, finding
+
+
+def _unnamed(lost: Lost) -> str:
+    if not lost.named:
+        return "no peer is named"
+    if len(lost.named) > 1:
+        return "several peers are named"
+    return f"of which host {lost.named[0]} is an address is not told"
 
 
 def _waited(case: Case) -> Finding | None:

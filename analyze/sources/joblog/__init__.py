@@ -1,9 +1,9 @@
 """Job logs: what torch, gloo, torchrun, NCCL, CUDA, the kernel and Slurm print, in one file or in many.
 
 Formats and versions stand in the modules: `torch_lines` (torch 1.9 to 2.14), `desync`, `gloo_lines`, `elastic`,
-`tracebacks`, `stacks`, `nccl_lines` and `comms` (NCCL 2.8 to 2.30), `cuda_lines`, `kernel`, `slurm`; `prefixes` what
-stands in front. Source: the printf and ostream formats of those projects at their release tags. Only what one of
-these reads is evidence: a log in which nothing is read is listed as ignored.
+`tracebacks`, `stacks`, `store_lines`, `nccl_lines` and `comms` (NCCL 2.8 to 2.30), `cuda_lines`, `kernel`, `slurm`;
+`prefixes` what stands in front. Source: the printf and ostream formats of those projects at their release tags. Only
+what one of these reads is evidence: a log in which nothing is read is listed as ignored.
 
 A log is a stream of any size, interleaved, cut short, coloured, wrapped, not UTF-8; memory is bounded (`scan`,
 `book`).
@@ -23,6 +23,9 @@ nccl_version) · `tc_timeout` (comm, ran_for_ms) · `tc_abort` (comm, reason) ·
 frames) · `desync_timeout` (seq, op) · `desync_lagging` (did: never_joined | not_joined | not_finished, ranks, seq) ·
 `desync_state` (seq, state, op, ranks) · `desync_missing` · `fingerprint_mismatch` (sides: [rank, seq, op, shape,
 dtype], differences) · `ncclx_timeout`, `ncclx_async_error` (op_count, op, comm, state)
+
+store: `store_clients` (joined, expected, waited_s) · `store_barrier` (joined, expected, key) ·
+`store_connect_timeout` (peer, port, timeout_ms) · `store_connect_failed` (peer, port, errno, error)
 
 gloo: `gloo_timeout` (timeout_ms, direction, at) · `gloo_closed` (peer, port) · `gloo_io_error` (peer, port,
 operation, error) · `gloo_connect_timeout` (peer, port) · `gloo_pair_closed` · `gloo_mesh_failed` (error) ·
@@ -47,8 +50,8 @@ code) · `nccl_proxy_error`, `nccl_warning` (message) · `nccl_returned` (code, 
 (comm_ranks, bus_id) · `nccl_version_mismatch` (sides: [comm_rank, version]) · `nccl_no_interface` (by) ·
 `nccl_setting` (name, value) · `nccl_network` (network) · `nccl_no_device` (plugin) · `nccl_devices` (plugin, devices:
 [index, device, port, link | address]) · `nccl_address` (interface, address) · `nccl_gdr` (is_enabled, detail) ·
-`nccl_version` (version) · `nccl_communicator` (comm, nranks, began, finished) · `nccl_init_open` (comm, comm_rank,
-nranks)
+`nccl_version` (version) · `nccl_communicator` (comm, nranks, began, finished; absent: ranks in it that never
+began, absent_ranks: the same as ranks of the job) · `nccl_init_open` (comm, comm_rank, nranks)
 
 kernel: `xid`, `sxid` (bus_id, xid, name, detail) · `oom_kill` (name, is_cgroup, anon_rss_bytes) · `oom_chosen` (name,
 constraint) · `oom_invoked` (name) · `segfault` (name, library) · `link_down`, `link_up` (device, bus_id, port, state)
@@ -193,7 +196,7 @@ def load(inputs: Sequence[Input], hints: Hints) -> Part:
                 tables.facts(),
                 rows.from_dicts(
                     schema.FACTS,
-                    [*nccl_tables.communicators(book, inputs), *nccl_tables.unfinished(book, ranks, inputs)],
+                    [*nccl_tables.communicators(book, ranks, inputs), *nccl_tables.unfinished(book, ranks, inputs)],
                 ),
             ]
         ),

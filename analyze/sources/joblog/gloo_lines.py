@@ -20,10 +20,10 @@ from roundk.analyze.sources.joblog.events import Event, number, present, rank_nu
 
 LITERALS: Final = (
     "gloo/transport",
-    "Connection closed by peer",
+    "Connection closed by ",
     "monitoredBarrier",
     "Gloo connectFullMesh",
-    "willRetry=",
+    "to connect",
 )
 
 _PEER: Final = r"\[(?P<peer>[^\]\s]{1,100})\]:(?P<port>\d{1,5})"

@@ -39,8 +39,8 @@ LITERALS: Final = (
     "NCCL version ",
     "set by environment to ",
     "Duplicate GPU detected",
-    "Mismatched NCCL version",
     "socketStartConnect: ",
+    "Connection closed by ",
 )
 
 _COMPLETION: Final = re.compile(
@@ -143,6 +143,8 @@ def parse(text: str) -> Iterator[Event]:
         return
     if not is_warning and (connect := _CONNECT.search(text)) is not None:  # torch repeats it without NCCL's prefix
         yield _connect(connect)
+    elif not is_warning and (closed := _CLOSED.search(text)) is not None:
+        yield _closed(closed)
     found = False
     for event in _network_errors(text) if is_warning or "NET/" in text else ():
         found = True

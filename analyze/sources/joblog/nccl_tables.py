@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 from roundk.analyze.sources import ops, rows
 from roundk.analyze.sources.inputs import Input
 from roundk.analyze.sources.joblog.book import Book
-from roundk.analyze.sources.joblog.comms import DIRECTIONS, SHAPES
+from roundk.analyze.sources.joblog.comms import DIRECTIONS, SHAPES, Comm
 from roundk.analyze.sources.joblog.elastic import short_host
+from roundk.analyze.sources.joblog.events import MOST_LISTED, MOST_RANK
 from roundk.analyze.sources.joblog.resolve import Ranks
+from roundk.analyze.sources.joblog.tables import evenly_spaced
 from roundk.analyze.trace import empty, frame
 from roundk.tracer import schema, words
 
@@ -224,25 +227,39 @@ def unfinished(book: Book, ranks: Ranks, inputs: Sequence[Input]) -> list[dict[s
     return told
 
 
-def communicators(book: Book, inputs: Sequence[Input]) -> list[dict[str, Any]]:
-    """Rows of `schema.FACTS`: each communicator, how many of its ranks began and finished."""
-    found: dict[str, dict[str, int]] = {}
-    sources: dict[str, tuple[int, int]] = {}
+def communicators(book: Book, ranks: Ranks, inputs: Sequence[Input]) -> list[dict[str, Any]]:
+    """Rows of `schema.FACTS`: each communicator, how many of its ranks began and finished, and who never began."""
+    found: dict[str, list[Comm]] = {}
     for comm in book.comms.comms:
         if comm.comm_id is not None:
-            sources.setdefault(comm.comm_id, comm.source)
-            one = found.setdefault(comm.comm_id, {"nranks": comm.nranks, "began": 0, "finished": 0})
-            one["began"] += 1
-            one["finished"] += comm.is_complete
-    return [
-        {
-            "kind": "nccl_communicator",
-            "text": f"communicator of {one['nranks']} ranks: {one['began']} began, {one['finished']} finished",
-            "fields": rows.words_of({"comm": comm_id, **one}),
-            "source": _place(sources[comm_id], inputs),
-        }
-        for comm_id, one in found.items()
-    ]
+            found.setdefault(comm.comm_id, []).append(comm)
+    return [_communicator(comm_id, ends, ranks, inputs) for comm_id, ends in found.items()]
+
+
+def _communicator(comm_id: str, ends: list[Comm], ranks: Ranks, inputs: Sequence[Input]) -> dict[str, Any]:
+    nranks, began, finished = ends[0].nranks, len(ends), sum(comm.is_complete for comm in ends)
+    fields: dict[str, Any] = {"comm": comm_id, "nranks": nranks, "began": began, "finished": finished}
+    seen = {comm.rank for comm in ends}
+    if len(seen) < nranks <= MOST_RANK:
+        absent = list(itertools.islice((rank for rank in range(nranks) if rank not in seen), MOST_LISTED))
+        fields["absent"] = absent
+        if (of_job := _global_ranks(absent, ends, ranks)) is not None:
+            fields["absent_ranks"] = of_job
+    return {
+        "kind": "nccl_communicator",
+        "text": f"communicator of {nranks} ranks: {began} began, {finished} finished",
+        "fields": rows.words_of(fields),
+        "source": _place(ends[0].source, inputs),
+    }
+
+
+def _global_ranks(absent: list[int], ends: list[Comm], ranks: Ranks) -> list[int] | None:
+    """Global ranks of those that never began: of the job's communicator its own, else by the spacing of the others."""
+    if ends[0].nranks == ranks.world_size:
+        return absent
+    known = {comm.rank: rank for comm in ends if (rank := ranks.of_comm(comm)) is not None}
+    spaced = evenly_spaced(known) if len(known) == len(ends) else None
+    return None if spaced is None else [spaced[0] + k * spaced[1] for k in absent]
 
 
 def _place(source: tuple[int, int], inputs: Sequence[Input]) -> str:

@@ -27,6 +27,7 @@ from roundk.analyze.sources.joblog import (
     scan,
     slurm,
     stacks,
+    store_lines,
     torch_lines,
     tracebacks,
 )
@@ -34,7 +35,8 @@ from roundk.analyze.sources.joblog.book import Book, Origin
 from roundk.analyze.sources.joblog.events import Event, Parser
 
 _MODULES: Final = (
-    torch_lines, desync, gloo_lines, elastic, nccl_lines, tracebacks, kernel, slurm, cuda_lines, comms, stacks
+    torch_lines, desync, gloo_lines, elastic, nccl_lines, tracebacks, kernel, slurm, cuda_lines, comms, stacks,
+    store_lines,
 )  # fmt: skip
 LITERALS: Final = tuple(dict.fromkeys(literal for module in _MODULES for literal in module.LITERALS))
 
@@ -317,7 +319,7 @@ class Reading:
 
 _PARSERS: Final[tuple[tuple[tuple[str, ...], Parser], ...]] = tuple(
     (module.LITERALS, module.parse)
-    for module in (torch_lines, desync, gloo_lines, elastic, nccl_lines, cuda_lines, kernel, slurm)
+    for module in (torch_lines, desync, gloo_lines, elastic, nccl_lines, cuda_lines, kernel, slurm, store_lines)
 )
 _RUN_FILE: Final = re.compile(
     r"(?:^|[/!])(?:(?P<host>[^/!]+)[/!](?:stdout|stderr|output)-\d+(?:\.\d+)?\.log"

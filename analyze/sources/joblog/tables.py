@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from roundk.analyze import echoes
 from roundk.analyze.sources import rows
 from roundk.analyze.sources.inputs import Input
 from roundk.analyze.sources.joblog import attempts
@@ -279,12 +280,13 @@ class Tables:
                 "exit_ns": fact.time_ns,
                 "exit_source": "agent" if is_agents else "launcher",
             }
-        elif event.kind == "exception" and (fields.get("is_uncaught") or not row.get("is_uncaught")):
+        elif event.kind == "exception" and _tells_more(row, fields):
+            raised = _where_it_began(fields)
             row |= {
                 "is_uncaught": fields.get("is_uncaught"),
-                "exception_type": fields["type"],
-                "exception_message": str(fields["message"])[:MOST_TEXT],
-                "exception_site": fields.get("site"),
+                "exception_type": raised["type"],
+                "exception_message": str(raised["message"])[:MOST_TEXT],
+                "exception_site": raised.get("site"),
                 "exception_ns": fact.time_ns,
                 "source": self._source(fact),
             }
@@ -328,6 +330,23 @@ class Tables:
 
     def _source(self, fact: Fact) -> str:
         return f"{self._inputs[fact.origin.file].name}:{fact.line}"
+
+
+def _where_it_began(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of exceptions that followed one another the first where a peer's end is among them, else the one at the top."""
+    chain = [*fields.get("before", ()), fields]
+    return chain[0] if any(echoes.is_echo(one["type"], one["message"]) for one in chain) else fields
+
+
+def _tells_more(row: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether an exception says more of a rank's end than the one that is known: an echo never does of its kind."""
+    if row.get("exception_type") is None:
+        return True
+    if bool(fields.get("is_uncaught")) is not bool(row.get("is_uncaught")):
+        return bool(fields.get("is_uncaught"))  # the other one was caught, and only logged
+    raised = _where_it_began(fields)
+    was = echoes.is_echo(row["exception_type"], row["exception_message"])
+    return was or not echoes.is_echo(raised["type"], raised["message"])
 
 
 def evenly_spaced(members: Mapping[int, int]) -> tuple[int, int] | None:

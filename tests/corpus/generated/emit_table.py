@@ -21,9 +21,9 @@ def write(case, folder):
             _rows(case, rank, rows, unit)
     table = pl.DataFrame(rows, infer_schema_length=None)
     if not has_starts:
-        table = table.drop(f"start_{unit}")
+        table = table.drop(f"start_{unit}", strict=False)
     if not has_signature:
-        table = table.drop("numel", "dtype", "root")
+        table = table.drop("numel", "dtype", "root", strict=False)
     if rng.random() < 0.5:
         table.write_csv(folder / "calls.csv", separator=rng.choice(",;\t"))
         form = "csv"
