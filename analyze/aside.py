@@ -32,10 +32,13 @@ _MACHINES: Final = (
     "port_module",
     "nic_error",
     "net_device_failed",
+    "netdev_event",
+    "ib_port_event",
 )
 """Facts that a machine tells of itself."""
 
-_LINKS: Final = frozenset({"net_async_event", "link_down", "link_up", "port_module", "nic_error", "net_device_failed"})
+_STATES: Final = frozenset({"netdev_event", "ib_port_event"})
+_LINKS: Final = _STATES | {"net_async_event", "link_down", "link_up", "port_module", "nic_error", "net_device_failed"}
 _OOM: Final = frozenset({"oom_kill", "slurm_oom"})
 _NAMELESS_ENDS: Final = ("elastic_failed", "elastic_failure", "mpirun_exit", "slurm_task_exit")
 _QUIET: Final = frozenset({Structure.HEALTHY, Structure.IN_PROGRESS})
@@ -78,6 +81,8 @@ def _faults(case: Case, root: Finding, shown: set[tuple[str, str]]) -> list[Evid
     """What machines tell of themselves; a burst of one fault is told once."""
     alike: dict[_Key, list[Told]] = {}
     for fact in told(case.trace, _MACHINES):
+        if fact.kind in _STATES and fact.fields.get("is_up"):
+            continue  # that a port is there is no fault
         alike.setdefault(_key(fact), []).append(fact)
     found = []
     for facts in alike.values():

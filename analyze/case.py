@@ -18,6 +18,7 @@ from roundk.analyze.pairs import aligned
 from roundk.analyze.phrases import NS_PER_S, group_text, place
 from roundk.analyze.rounds import rounds
 from roundk.analyze.stacks import Dump, main_threads
+from roundk.analyze.stops import Stop, stops
 from roundk.analyze.trace import Trace
 from roundk.analyze.troubles import Trouble, troubles
 from roundk.tracer import words
@@ -43,6 +44,8 @@ _JOB_ENDS: Final = (
     "process_terminated",
     "terminate",
     "tc_abort",
+    "store_clients",
+    "store_barrier",
     "elastic_failed",
     "elastic_failure",
     "mpirun_exit",
@@ -162,6 +165,11 @@ class Case:
     def troubles(self) -> tuple[Trouble, ...]:
         """Faults that machines report of themselves, by time."""
         return tuple(troubles(self.trace))
+
+    @functools.cached_property
+    def stops(self) -> tuple[Stop, ...]:
+        """Times in which processes were stopped."""
+        return tuple(stops(self.trace))
 
     @functools.cached_property
     def gave_up_ns(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from roundk.analyze import kills, onpath
+from roundk.analyze import degraded, kills, onpath
 from roundk.analyze.case import Case
 from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
@@ -50,6 +50,7 @@ _EXPLAINABLE: Final = frozenset(
         Structure.STUCK_IN_INIT,
         Structure.P2P_UNPAIRED,
         Structure.ERROR_REPORTED,
+        Structure.SLOW_TRANSFER,
     }
 )
 """Structures that a fault of a machine can bring about; none makes code call something else."""
@@ -156,7 +157,8 @@ def explained(case: Case, finding: Finding) -> Finding:
         return _by_fault(case, finding, path, found, lost)
     if lost is not None and _is_of_network(finding):
         return _by_lost(finding, path, lost)
-    return _by_words(case, finding, known)
+    worded = _by_words(case, finding, known)
+    return degraded.explained(case, worded) if known is Cause.UNDETERMINED else worded
 
 
 def _is_better(case: Case, finding: Finding, known: Cause, one: Suspicion) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from roundk.analyze import aside, cause, judge
 from roundk.analyze.case import Case, build
 from roundk.analyze.finding import Finding
-from roundk.analyze.names import Detail, Structure
+from roundk.analyze.names import Cause, Detail, Structure
 from roundk.analyze.phrases import NS_PER_S, ranks_text
 from roundk.analyze.structure import (
     blame,
@@ -28,6 +28,7 @@ from roundk.analyze.structure import (
     reported,
     settings,
     signature,
+    slow,
     straggler,
     unanswered,
     unpaired,
@@ -69,8 +70,10 @@ def report(case: Case) -> Report:
     findings = settings.beside(case, reported.instead(case, methods.compared(case, findings)))
     findings = aside.listed(case, findings)
     verdicts = tuple(judge.verdict(case, finding) for finding in findings)
-    # A watchdog that timed out takes its process down, whether or not anybody noted that.
-    ended = case.ended or (case.trace.is_post_mortem and case.timed_out)
+    # A watchdog that timed out takes its process down, as an exception at the top of the program does, whether or not
+    # anybody noted that.
+    raised = verdicts[0].structure is Structure.ERROR_REPORTED and verdicts[0].cause is Cause.EXCEPTION
+    ended = case.ended or (case.trace.is_post_mortem and (case.timed_out or raised))
     status = status_of(verdicts[0].structure, verdicts[0].cause, ended=ended)
     return Report(status=status, verdicts=verdicts, coverage=judge.coverage(case), notes=case.trace.notes)
 
@@ -90,17 +93,30 @@ def _unstuck(case: Case) -> list[Finding]:
         return still
     base = quiet.healthy(case) if case.in_order else quiet.at_rest(case)
     if base.structure in (Structure.HEALTHY, Structure.IN_PROGRESS):
-        return straggler.habitual(case) or [base]
+        return _slow(case, set()) or slow.together(case) or [base]
     return _with_slow(case, [base])
 
 
+def _slow(case: Case, named: set[int]) -> list[Finding]:
+    """Who, or which link, made a run slow, the most costly first; of ranks not those that a verdict names."""
+    late = [finding for finding in straggler.habitual(case) if not named.intersection(finding.culprits)]
+    late = late or straggler.pauses(case, named, is_stuck=bool(named))
+    long = slow.transfers(case)
+    if long is None or named.intersection(long.finding.culprits):
+        return late
+    found = cause.explained(case, long.finding)
+    # What cost little counts where something on the path explains it.
+    is_told = found.reason is not None and found.reason.cause is not Cause.UNDETERMINED
+    return [*late, found] if long.is_much or is_told else late
+
+
 def _with_slow(case: Case, roots: list[Finding]) -> list[Finding]:
-    """The roots, and who made the run slow before; that alone where a job was ended from outside with nothing stuck."""
+    """The roots, and what made the run slow before; that alone where a job was ended from outside, nothing stuck."""
     named = {rank for finding in roots for rank in (*finding.culprits, *finding.sides)}
-    habit = [finding for finding in straggler.habitual(case) if not named.intersection(finding.culprits)]
-    if habit and quiet.only_ended(case, roots):
-        return [quiet.with_end(case, finding) for finding in habit]
-    return roots + (habit or straggler.pauses(case, named))
+    found = _slow(case, named)
+    if found and quiet.only_ended(case, roots):
+        return [quiet.with_end(case, finding) for finding in found]
+    return roots + found
 
 
 def _stuck(case: Case) -> list[Finding]:

@@ -46,6 +46,7 @@ class Finding:
         summary: The sentence for the operator, without the cause.
         culprits: Ranks to blame; empty where no side can be picked.
         sides: All ranks of the sides, where sides differ and none can be picked.
+        until_ns: When it was over, where it passed.
         waiting: Ranks that wait for the culprits in the round.
         victim_ranks: All ranks that wait for them, through any group.
         victim_groups: Groups in which they wait.
@@ -65,6 +66,7 @@ class Finding:
     seq: int | None = None
     op: str | None = None
     onset_ns: int | None = None
+    until_ns: int | None = None
     waiting: tuple[int, ...] = ()
     victim_ranks: tuple[int, ...] = ()
     victim_groups: tuple[int, ...] = ()

@@ -45,7 +45,12 @@ _TIMEOUTS: Final = ((2, 23, 20), (2, 14, 18), (0, 0, 14))
 """NCCL_IB_TIMEOUT by the first version that has it as its default. Source: NCCL, transport/net_ib.cc at its tags."""
 
 _INSIDE: Final = frozenset(
-    {Structure.ALL_ENTERED_NONE_COMPLETED, Structure.PARTIAL_COMPLETION, Structure.STUCK_IN_INIT}
+    {
+        Structure.ALL_ENTERED_NONE_COMPLETED,
+        Structure.PARTIAL_COMPLETION,
+        Structure.STUCK_IN_INIT,
+        Structure.SLOW_TRANSFER,
+    }
 )
 _PREFIX: Final = re.compile(r"[A-Za-z]+")
 
@@ -188,15 +193,31 @@ def _is_in_time(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
     died = [at for at in ends if at is not None]
     if path.is_culprits and finding.detail is Detail.DEAD and died:
         return any(abs(one.time_ns - at) <= DEATH_NS + slack for at in died)
-    if path.onset_ns is None:
-        return True
-    if one.time_ns < path.onset_ns - BEFORE_NS:
-        return False
+    if path.onset_ns is None or one.time_ns < path.onset_ns - BEFORE_NS:
+        return path.onset_ns is None
     if path.is_culprits and finding.structure is Structure.RANK_NOT_ENTERED:
         # Whatever kept a rank from coming may have happened at any time until its peers gave up.
         return path.gave_up_ns is None or one.time_ns <= path.gave_up_ns + slack
-    after = retry_budget_ns(case.trace) if one.cause in LINK_CAUSES else DEVICE_NS
-    return one.time_ns <= path.onset_ns + after + slack
+    if one.cause in LINK_CAUSES:
+        budget = retry_budget_ns(case.trace)
+        return one.time_ns <= path.onset_ns + budget + slack and _is_of_wait(case, finding, one)
+    return one.time_ns <= path.onset_ns + DEVICE_NS + slack
+
+
+def _is_of_wait(case: Case, finding: Finding, one: Trouble) -> bool:
+    """Whether a port was down while something waited: what came back before rounds ended there hangs nothing later."""
+    if one.time_ns is None or finding.group is None:
+        return True
+    slack = slack_ns(case.trace)
+    if finding.until_ns is not None:  # a wait that is over
+        return (
+            one.time_ns <= finding.until_ns + slack and (one.until_ns or one.time_ns) >= (finding.onset_ns or 0) - slack
+        )
+    if one.until_ns is None:
+        return True
+    done = case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
+    last = done["first_enter_ns"].max()
+    return not isinstance(last, int) or last <= one.until_ns + slack
 
 
 def _weighed(case: Case, finding: Finding, one: Trouble, path: Path) -> Suspicion | None:
@@ -268,14 +289,24 @@ def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confiden
 
 
 def _use(path: Path, one: Trouble) -> str:
-    """Whether a group uses a port: used, unused, unknown, or of another kind of name than those that are known."""
-    used = path.ports.get(one.host or "", frozenset())
-    if one.device is None or not used:
+    return use_of(path.ports, one.host, one.device)
+
+
+def use_of(ports: Mapping[str, frozenset[str]], host: str | None, device: str | None) -> str:
+    """Whether a port is used: used, unused, unknown, or of another kind of name (other) than those that are known.
+
+    Args:
+        ports: Devices that are used, by host.
+        host: The port's host.
+        device: The port's device.
+    """
+    used = ports.get(host or "", frozenset())
+    if device is None or not used:
         return "unknown"
-    if one.device in used:
+    if device in used:
         return "used"
-    kinds = {_kind(device) for device in used}
-    return "unused" if _kind(one.device) in kinds else "other"
+    kinds = {_kind(one) for one in used}
+    return "unused" if _kind(device) in kinds else "other"
 
 
 def _kind(device: str) -> str:
@@ -294,11 +325,31 @@ def _ports(case: Case, group: int) -> dict[str, frozenset[str]]:
         pl.col("rank").is_null() | pl.col("rank").is_in(list(members)),
     )
     own = ends.filter(pl.col("comm").is_in(comms))
+    return _told_ports(case, ends if own.is_empty() else own)
+
+
+def used_ports(case: Case) -> dict[str, frozenset[str]]:
+    """Devices over which the job's groups send, by host; hosts of which nothing tells it are not there."""
+    is_named = pl.col("device").is_not_null() & ~pl.col("device").str.contains(r"^\d+$")
+    return _told_ports(case, case.trace.channels.filter(is_named))
+
+
+def _told_ports(case: Case, ends: pl.DataFrame) -> dict[str, frozenset[str]]:
+    """The devices of these ends of channels; of hosts without any those that were chosen or listed."""
     used: dict[str, set[str]] = defaultdict(set)
-    for host, device in (ends if own.is_empty() else own).select("host", "device").unique().iter_rows():
+    for host, device in ends.select("host", "device").unique().iter_rows():
         used[short_host(host) or ""].add(device)
-    listed = _listed(case)
-    return {host: frozenset(used.get(host) or listed.get(host) or set()) for host in used.keys() | listed.keys()}
+    chosen, listed = _chosen(case), _listed(case)
+    hosts = used.keys() | chosen.keys() | listed.keys()
+    return {host: frozenset(used.get(host) or chosen.get(host) or listed.get(host) or set()) for host in hosts}
+
+
+def _chosen(case: Case) -> dict[str, set[str]]:
+    """Ports that the job was told to take, or that its traffic is routed over, by host."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for fact in told(case.trace, ("port_used",)):
+        found[fact.host or ""].add(fact.text_of("device") or "")
+    return found
 
 
 def _listed(case: Case) -> dict[str, set[str]]:

@@ -29,6 +29,9 @@ def rounds(calls: pl.LazyFrame, members: pl.LazyFrame) -> pl.LazyFrame:
             others_skew_ns (int64, nullable): Spread without the last member.
             last_inside_ns (int64, nullable): Time inside of the last to enter.
             others_inside_ns (int64, nullable): Least time inside of the others.
+            longest_inside_ns (int64): Longest time inside of any member.
+            op (str): Operation, of the first to enter.
+            bytes (int64, nullable): Size of the largest member's tensor.
             differs (bool): Members disagree on what they must agree on.
             site_differs (bool): Members came from different call sites.
     """
@@ -51,6 +54,9 @@ def rounds(calls: pl.LazyFrame, members: pl.LazyFrame) -> pl.LazyFrame:
             last_rank=pl.col("rank").last(),
             last_inside_ns=inside.last(),
             others_inside_ns=inside.head(pl.len() - 1).min(),
+            longest_inside_ns=inside.max(),
+            op=pl.col("op").first(),
+            bytes=pl.coalesce("bytes_in", "bytes_out").max(),
             differs=pl.any_horizontal(*(_differs(name) for name in SIGNATURE)),
             site_differs=_differs("site"),
         )

@@ -15,7 +15,8 @@ import polars as pl
 
 from roundk.analyze.finding import Evidence
 from roundk.analyze.names import Cause, Confidence
-from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.phrases import NS_PER_S, duration
+from roundk.analyze.steps import step
 from roundk.analyze.told import Told, short_host, told
 from roundk.analyze.trace import Trace
 
@@ -35,8 +36,10 @@ GPU_CAUSES: Final = frozenset({Cause.GPU_FAULT, Cause.NVLINK_FAULT})
 LINK_CAUSES: Final = frozenset({Cause.LINK_DOWN, Cause.LINK_FLAP})
 
 _GPU_KINDS: Final = ("xid", "sxid", "cuda_error", "nccl_cuda_failure", "process_error", "pcie_error")
-_LOST_KINDS: Final = ("net_async_event", "link_down", "net_device_failed", "port_module", "nic_error")
-_BACK_KINDS: Final = ("link_up", "net_async_event")
+_STATE_KINDS: Final = ("netdev_event", "ib_port_event")
+"""What the sampler of a host saw of its ports, up and down."""
+_LOST_KINDS: Final = ("net_async_event", "link_down", "net_device_failed", "port_module", "nic_error", *_STATE_KINDS)
+_BACK_KINDS: Final = ("link_up", "net_async_event", *_STATE_KINDS)
 _KILL_KINDS: Final = ("oom_kill", "slurm_oom", "slurm_task_exit", "segfault", "slurm_node_failure")
 _PYTHON: Final = ("python", "pt_")
 """What the kernel calls processes of Python; torch names its threads and workers pt_main_thread, pt_data_worker.
@@ -61,6 +64,7 @@ class Trouble:
         shown: What shows it.
         kind: What to compare with the same on other hosts.
         device, port: Network device, where it is a link's.
+        until_ns: When a port came back; None: not, or not told.
         is_counted: A counter tells it, and no line of anybody's log.
         is_python: It is of a process that Python runs.
     """
@@ -75,6 +79,7 @@ class Trouble:
     kind: str
     device: str | None = None
     port: int | None = None
+    until_ns: int | None = None
     is_counted: bool = False
     is_python: bool = False
 
@@ -82,7 +87,10 @@ class Trouble:
 def troubles(trace: Trace) -> list[Trouble]:
     """All faults, those without a time last, else by time."""
     moved = _deltas(trace)
-    found = [*_gpu(trace), *_kills(trace), *_links(trace, _still(moved)), *_moved(moved)]
+    links = _links(trace, _still(moved))
+    told_of = {(one.host, one.device) for one in links}
+    counted = [one for one in _moved(moved) if one.cause not in LINK_CAUSES or (one.host, one.device) not in told_of]
+    found = [*_gpu(trace), *_kills(trace), *links, *counted]
     return sorted(found, key=lambda one: (one.time_ns is None, one.time_ns or 0))
 
 
@@ -176,30 +184,49 @@ def _kills(trace: Trace) -> list[Trouble]:
 
 
 def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
-    """Ports that were lost, one trouble for each; a flap where the port came back. Not those that never moved."""
-    back = [fact for fact in told(trace, _BACK_KINDS) if fact.kind == "link_up" or _says(fact, _BACK_EVENTS)]
-    found: dict[tuple[str | None, int | None, str | None, int | None], Trouble] = {}
+    """Ports that were lost, each time; a flap where the port came back. Not those that never moved."""
+    back = [fact for fact in told(trace, _BACK_KINDS) if _is_back(fact)]
+    found: list[Trouble] = []
+    until: dict[tuple[str | None, int | None, str | None, int | None], int | None] = {}
     for fact in told(trace, _LOST_KINDS):
         device, port = fact.text_of("device"), fact.number_of("port")
         place = (fact.host, fact.rank if fact.host is None else None, device, port)
-        if not _is_loss(fact) or place in found or (fact.host, device) in still:
+        is_of_known = place in until and (until[place] is None or (fact.time_ns or 0) <= (until[place] or 0))
+        if not _is_loss(fact) or is_of_known or (fact.host, device) in still:
             continue
         again = next((one for one in back if _same_port(one, fact) and _follows(one, fact)), None)
+        until[place] = None if again is None else again.time_ns
         named = f"port {device}" if device else "a network port"
         of = f" of {fact.host or fact.where}" if fact.host or fact.where else ""
-        found[place] = Trouble(
-            cause=Cause.LINK_DOWN if again is None else Cause.LINK_FLAP,
-            sure=Confidence.HIGH if fact.time_ns is not None else Confidence.MEDIUM,
-            what=f"{named}{of} went down{'' if again is None else ' and came back'}",
-            host=fact.host,
-            rank=fact.rank if fact.host is None else None,
-            time_ns=fact.time_ns,
-            shown=(fact.evidence, *(() if again is None else (again.evidence,))),
-            kind="link",
-            device=device,
-            port=port,
+        found.append(
+            Trouble(
+                cause=Cause.LINK_DOWN if again is None else Cause.LINK_FLAP,
+                sure=Confidence.HIGH if fact.time_ns is not None else Confidence.MEDIUM,
+                what=f"{named}{of} went down{_came_back(fact, again)}",
+                host=fact.host,
+                rank=fact.rank if fact.host is None else None,
+                time_ns=fact.time_ns,
+                shown=(fact.evidence, *(() if again is None else (again.evidence,))),
+                kind="link",
+                device=device,
+                port=port,
+                until_ns=until[place],
+            )
         )
-    return list(found.values())
+    return found
+
+
+def _is_back(fact: Told) -> bool:
+    if fact.kind in _STATE_KINDS:
+        return fact.fields.get("is_up") is True
+    return fact.kind == "link_up" or _says(fact, _BACK_EVENTS)
+
+
+def _came_back(lost: Told, again: Told | None) -> str:
+    if again is None:
+        return ""
+    after = again.time_ns - lost.time_ns if None not in (again.time_ns, lost.time_ns) else None  # type: ignore[operator]
+    return " and came back" if after is None else f" and came back after {duration(after)}"
 
 
 def _says(fact: Told, events: Sequence[str]) -> bool:
@@ -209,6 +236,8 @@ def _says(fact: Told, events: Sequence[str]) -> bool:
 def _is_loss(fact: Told) -> bool:
     if fact.kind == "net_async_event":
         return _says(fact, _LOST_EVENTS)
+    if fact.kind in _STATE_KINDS:
+        return fact.fields.get("is_up") is False
     return fact.kind != "port_module" or _says(fact, _BAD_MODULE)
 
 
@@ -227,7 +256,7 @@ def _deltas(trace: Trace) -> pl.DataFrame:
     keys = ["host", "kind", "device", "port", "counter"]
     counted = trace.counters.filter(pl.col("value").is_not_null(), pl.col("is_read"))
     return (
-        counted.with_columns(step=pl.col("value").diff().over(keys), before_ns=pl.col("time_ns").shift(1).over(keys))
+        counted.with_columns(step=step(keys), before_ns=pl.col("time_ns").shift(1).over(keys))
         .group_by(keys, maintain_order=True)
         .agg(
             samples=pl.len(),

@@ -13,7 +13,15 @@ from roundk.analyze.trace import Unreadable
 SCHEMA: Final = 1
 """Version of the JSON form."""
 
-SLOW: Final = frozenset({Structure.STRAGGLER, Structure.ROTATING_STRAGGLER, Structure.CONFIG_FINDING})
+SLOW: Final = frozenset(
+    {
+        Structure.STRAGGLER,
+        Structure.ROTATING_STRAGGLER,
+        Structure.SLOW_TRANSFER,
+        Structure.SHARED_SLOWDOWN,
+        Structure.CONFIG_FINDING,
+    }
+)
 UNSAID: Final = frozenset({Structure.METHODS_DISAGREE, Structure.INSUFFICIENT_EVIDENCE})
 
 EXIT_FINE: Final = 0

@@ -12,10 +12,14 @@ from typing import Any, Final
 import polars as pl
 
 from roundk.analyze.case import Case
-from roundk.analyze.cause import UNDETERMINED
-from roundk.analyze.finding import Evidence, Finding, Occurrence
-from roundk.analyze.names import Structure
+from roundk.analyze.cause import UNDETERMINED, stack_evidence
+from roundk.analyze.finding import Evidence, Finding, Occurrence, Reason
+from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_MS, capital, duration, ranks_text
+from roundk.analyze.stops import filling
+from roundk.analyze.stops import reason as stopped
+
+_ON_CPU: Final = "gloo"
 
 LATE_NS: Final = 50 * NS_PER_MS
 """Least lateness that counts: above what an oversubscribed scheduler adds to a wake-up now and then."""
@@ -41,6 +45,9 @@ ALIKE: Final = 1.25
 PAUSE_NS: Final = 200 * NS_PER_MS
 """Least lateness of a single pause worth a verdict beside that on a stuck run."""
 
+LONG_PAUSE_NS: Final = 1_000 * NS_PER_MS
+"""Least lateness that is told of a run that was not slow by it, where its cause is sure."""
+
 PAUSE_ROUNDS: Final = 8
 """Rounds of a group from which on one of them can stand out."""
 
@@ -50,7 +57,7 @@ PAUSE_TIMES: Final = 10
 
 def habitual(case: Case) -> list[Finding]:
     """The rank that makes a run slow by being late again and again."""
-    rounds = _judged(case)
+    rounds = judged(case)
     late = _late(case, rounds, LATE_NS, LATE_TIMES)
     if late.is_empty():
         return []
@@ -61,7 +68,7 @@ def habitual(case: Case) -> list[Finding]:
     )
     rank, rank_lost, count = lost.row(0)
     many = count >= MIN_ROUNDS or (count > 1 and 2 * count > rounds.height)
-    span = _span_ns(rounds)
+    span = span_ns(rounds)
     if rank_lost >= SHARE * sum(lost["lost"].to_list()):
         slow = many and rank_lost >= LOST_SHARE * span
         return [_finding(case, late.filter(pl.col("last_rank") == rank), span)] if slow else []
@@ -71,14 +78,16 @@ def habitual(case: Case) -> list[Finding]:
     return [_rotating(case, apart, span)] if several and apart["late_ns"].sum() >= LOST_SHARE * span else []
 
 
-def pauses(case: Case, known: set[int]) -> list[Finding]:
-    """Ranks that held everybody up before a run got stuck for another reason.
+def pauses(case: Case, known: set[int], *, is_stuck: bool) -> list[Finding]:
+    """Ranks that held everybody up once or twice.
 
     Args:
-        case: A stuck case.
+        case: The case.
         known: Ranks that a verdict already names.
+        is_stuck: The run got stuck for another reason; of one that did not, only pauses that cost much of it or of
+            which the cause is sure are worth a verdict.
     """
-    rounds = _judged(case)
+    rounds = judged(case)
     late = _late(case, rounds, PAUSE_NS, PAUSE_TIMES).filter(
         pl.col("rounds") >= PAUSE_ROUNDS,
         ~pl.col("last_rank").is_in(sorted(known)),
@@ -87,11 +96,20 @@ def pauses(case: Case, known: set[int]) -> list[Finding]:
     ranks = (
         late.group_by("last_rank").agg(lost=pl.col("late_ns").sum()).sort("lost", "last_rank", descending=[True, False])
     )
-    span = _span_ns(rounds)
-    return [_finding(case, late.filter(pl.col("last_rank") == rank), span) for rank in ranks["last_rank"].head(1)]
+    span = span_ns(rounds)
+    found = [
+        (lost, _finding(case, late.filter(pl.col("last_rank") == rank), span))
+        for rank, lost in ranks.head(1).iter_rows()
+    ]
+    return [finding for lost, finding in found if is_stuck or lost >= LOST_SHARE * span or _is_sure(finding, lost)]
 
 
-def _judged(case: Case) -> pl.DataFrame:
+def _is_sure(finding: Finding, lost_ns: int) -> bool:
+    sure = finding.reason is not None and finding.reason.confidence is Confidence.HIGH
+    return sure and lost_ns >= LONG_PAUSE_NS
+
+
+def judged(case: Case) -> pl.DataFrame:
     """Complete rounds after the start-up, with the usual spread of the others.
 
     Columns added to those of `rounds.rounds`:
@@ -108,7 +126,7 @@ def _judged(case: Case) -> pl.DataFrame:
     )
 
 
-def _outside(case: Case, ranks: pl.Series) -> pl.DataFrame:
+def outside(case: Case, ranks: pl.Series) -> pl.DataFrame:
     """How long ranks had been outside of calls when they entered one."""
     ended = pl.col("end_ns").shift(1)
     entered = pl.col("enter_ns").shift(1)
@@ -116,11 +134,11 @@ def _outside(case: Case, ranks: pl.Series) -> pl.DataFrame:
     free = pl.when(ended <= pl.col("enter_ns")).then(ended).otherwise(entered)
     return (
         case.calls.lazy()
-        .select("rank", "group", "seq", "p2p", "enter_ns", "end_ns")
+        .select("rank", "group", "seq", "site", "p2p", "enter_ns", "end_ns")
         .filter(pl.col("rank").is_in(ranks.unique().to_list()))
         .with_columns(own_ns=pl.when(pl.col("rank") == pl.col("rank").shift(1)).then(pl.col("enter_ns") - free))
         .filter(~pl.col("p2p"))
-        .select("rank", "group", "seq", "own_ns")
+        .select("rank", "group", "seq", "site", "own_ns")
         .collect()
     )
 
@@ -132,15 +150,16 @@ def _late(case: Case, judged: pl.DataFrame, least_ns: int, times: int) -> pl.Dat
         pl.col("late_ns") >= times * pl.col("usual_ns"),
         2 * (pl.col("others_inside_ns") - pl.col("last_inside_ns")) >= pl.col("late_ns"),
     )
-    outside = _outside(case, late["last_rank"])
+    own = outside(case, late["last_rank"])
     return (
-        late.join(outside, left_on=["group", "seq", "last_rank"], right_on=["group", "seq", "rank"], how="left")
+        late.join(own, left_on=["group", "seq", "last_rank"], right_on=["group", "seq", "rank"], how="left")
         .filter(pl.col("own_ns").is_null() | (2 * pl.col("own_ns") >= pl.col("late_ns")))
         .sort("last_enter_ns")
     )
 
 
-def _span_ns(rounds: pl.DataFrame) -> int:
+def span_ns(rounds: pl.DataFrame) -> int:
+    """From the first enter of some rounds to the last."""
     first, last = rounds["first_enter_ns"].min(), rounds["last_enter_ns"].max()
     return last - first if isinstance(first, int) and isinstance(last, int) else 0
 
@@ -188,6 +207,28 @@ def _share(lost_ns: int, span_ns: int) -> str:
     return f" ({100 * lost_ns / span_ns:.0f} % of {duration(span_ns)})" if span_ns else ""
 
 
+def _reason(case: Case, rows: list[dict[str, Any]], rank: int) -> Reason:
+    """Why a rank is late: it was stopped, or it spent the time in its own code."""
+    windows = [(row["second_last_enter_ns"], row["last_enter_ns"]) for row in rows]
+    held = filling([stop for stop in case.stops if stop.rank == rank], windows, sum(row["late_ns"] for row in rows))
+    if held:
+        return stopped(held)
+    seen = [
+        dump
+        for dump in case.dumps.get(rank, ())
+        if dump.time_ns is not None and any(begin <= dump.time_ns <= end for begin, end in windows)
+    ]
+    if seen:
+        shown = tuple(stack_evidence(dump, "while the others waited for it,") for dump in seen[:2])
+        return Reason(Cause.HOST_STALL, Confidence.HIGH, f"it was in {seen[0].place}", shown)
+    # A GPU that is slow keeps its host from coming too; without one it can only be the rank's own code.
+    if case.groups[rows[0]["group"]].backend != _ON_CPU or any(row["own_ns"] is None for row in rows):
+        return UNDETERMINED
+    own = sum(row["own_ns"] for row in rows)
+    because = f"it spent {duration(own)} between its calls"
+    return Reason(Cause.HOST_STALL, Confidence.MEDIUM, because, ())
+
+
 def _lateness(case: Case, row: dict[str, Any]) -> Evidence:
     rank = int(row["last_rank"])
     what = (
@@ -219,7 +260,7 @@ def _finding(case: Case, late: pl.DataFrame, span_ns: int) -> Finding:
         waiting=others,
         victim_ranks=others,
         victim_groups=tuple(sorted({row["group"] for row in rows})),
-        reason=UNDETERMINED,
+        reason=_reason(case, rows, rank),
         doubts=() if len(rows) >= MIN_ROUNDS else ("seen in so few rounds that it may be chance",),
         evidence=tuple(_lateness(case, row) for row in rows[:5]),
         next_steps=(

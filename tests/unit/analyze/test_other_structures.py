@@ -453,7 +453,7 @@ def test_persistent_straggler():
         job.round(late={1: 0.3})
     job.clean(0, 1, 2, 3, at=job.clock)
     report = job.report(ended=job.clock + 1, exit_code=0)
-    assert outline(report)[:4] == ("STRAGGLER", None, "UNDETERMINED", (1,))
+    assert outline(report)[:4] == ("STRAGGLER", None, "HOST_STALL", (1,))
     assert report.status == "slow"
     assert report.exit_code == 1
     assert [o.seq for o in report.verdicts[0].occurrences] == list(range(3, 13))
@@ -464,7 +464,7 @@ def test_straggler_and_missing_rank_are_both_named():
     job.exits(0, 1, 2, 3, at=job.clock + 4, signal=9)
     report = ended(job, after=5)
     assert outline(report)[:5] == ("RANK_NOT_ENTERED", "IDLE", "UNDETERMINED", (2,), 14)
-    assert outline(report, 1)[:5] == ("STRAGGLER", None, "UNDETERMINED", (1,), 9)
+    assert outline(report, 1)[:5] == ("STRAGGLER", None, "HOST_STALL", (1,), 9)
 
 
 def test_rank_held_up_in_another_group_is_no_straggler():

@@ -18,7 +18,7 @@ def test_straggler_is_named_where_the_whole_job_was_killed(signal):
     job = slow().hang(without=[1])
     job.exits(0, 1, 2, 3, at=job.clock + 0.1, signal=signal)
     report = job.report(ended=job.clock + 2, exit_code=1)
-    assert outline(report) == ("STRAGGLER", None, "UNDETERMINED", (1,), 3, 1)
+    assert outline(report) == ("STRAGGLER", None, "HOST_STALL", (1,), 3, 1)
     assert report.status == "slow"
     assert len(report.verdicts) == 1
     verdict = report.verdicts[0]
@@ -29,7 +29,7 @@ def test_straggler_is_named_where_the_whole_job_was_killed(signal):
 def test_straggler_is_named_where_the_job_was_killed_between_rounds():
     job = slow()
     job.exits(0, 1, 2, 3, at=job.clock, signal=9)
-    assert outline(job.report(ended=job.clock + 2, exit_code=1))[:4] == ("STRAGGLER", None, "UNDETERMINED", (1,))
+    assert outline(job.report(ended=job.clock + 2, exit_code=1))[:4] == ("STRAGGLER", None, "HOST_STALL", (1,))
 
 
 def test_habitual_straggler_is_named_beside_the_rank_that_is_missing():
@@ -37,7 +37,7 @@ def test_habitual_straggler_is_named_beside_the_rank_that_is_missing():
     job.exits(3, at=job.clock + 1, signal=15)
     report = job.report(ended=job.clock + 2, exit_code=1)
     assert outline(report)[:4] == ("RANK_NOT_ENTERED", "IDLE", "UNDETERMINED", (3,))
-    assert outline(report, 1)[:4] == ("STRAGGLER", None, "UNDETERMINED", (1,))
+    assert outline(report, 1)[:4] == ("STRAGGLER", None, "HOST_STALL", (1,))
     assert report.status == "failed"
 
 

@@ -1,0 +1,1 @@
+"""What a host's links did beside the rounds: events, counters, connections; for `roundk links`."""

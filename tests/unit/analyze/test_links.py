@@ -1,0 +1,302 @@
+"""Slow transfers and hangs between hosts: which link, and when it is no link but a process that stood still."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from jobs import T0, Job, S, ns, table
+
+from roundk.analyze.diagnose import diagnose
+from roundk.tracer import schema
+
+BEGAN = 2.0
+"""When the trouble begins; rounds before that are good."""
+
+
+class Lab:
+    """A rank on each of four hosts whose groups use eth0 of each; the times of all of them are on one clock."""
+
+    def __init__(self, hosts=4):
+        self.hosts = hosts
+        self.job = Job(hosts)
+        self.facts, self.counters = [], []
+        for rank in range(hosts):
+            self.job.rank(rank, host=f"h{rank}")
+            self.fact("port_used", f"h{rank}", 0, device="eth0", kind="netdev", by="GLOO_SOCKET_IFNAME")
+            self.fact("host_address", f"h{rank}", 0, address=f"10.0.0.{rank}")
+        while self.job.clock < BEGAN:
+            self.job.round(lasts=0.01)
+            self.job.clock += 0.05
+
+    def slow(self, lasts, count=1):
+        for _ in range(count):
+            self.job.round(lasts=lasts)
+        return self
+
+    def good(self, count=10):
+        self.job.rounds(count)
+        return self
+
+    def hang(self, without=()):
+        self.job.hang(without=without)
+        return self
+
+    def fact(self, kind, host, at, /, rank=None, text=None, **fields):
+        self.facts.append(
+            {"time_ns": ns(at), "host": host, "rank": rank, "kind": kind, "text": text or kind,
+             "fields": json.dumps(fields), "source": f"{host}/links-1.jsonl:1"}
+        )  # fmt: skip
+        return self
+
+    def event(self, host, at, *, up, device="eth0"):
+        return self.fact("netdev_event", host, at, device=device, is_up=up, is_admin_up=True, text=f"{device} {up}")
+
+    def stopped(self, rank, at, until=None):
+        self.fact("state", f"h{rank}", at, rank=rank, text=f"process {100 + rank} is T")
+        if until is not None:
+            self.fact("state", f"h{rank}", until, rank=rank, text=f"process {100 + rank} is alive")
+        else:
+            self.job.rank(rank, process_state="T", process_state_ns=at)
+        return self
+
+    def count(self, host, counter, *values, kind="tcp", device="", every=0.5):
+        """Samples of a counter from the beginning on."""
+        for number, value in enumerate(values):
+            self.counters.append(
+                {"time_ns": ns(number * every), "host": host, "kind": kind, "device": device, "counter": counter,
+                 "value": value, "is_read": True, "source": f"{host}/links-1.jsonl"}
+            )  # fmt: skip
+        return self
+
+    def edge(self, sender, peer, counter, *values):
+        return self.count(f"h{sender}", counter, *values, kind="peer", device=f"10.0.0.{peer}")
+
+    def quiet(self):
+        """What TCP counts in a run without loss, whatever the load: segments sent again, and no timeout."""
+        for host in range(self.hosts):
+            self.count(f"h{host}", "TCPTimeouts", *[0] * 20)
+            self.count(f"h{host}", "RetransSegs", *range(0, 400, 20))
+        return self
+
+    def report(self, *, now=600.0, ended=True, **extra):
+        if ended:
+            self.job.clean(*range(self.hosts), at=self.job.clock)
+        at = {"ended": self.job.clock + 0.1, "exit_code": 0} if ended else {"alive": self.job.clock + 60}
+        self.job.facts, facts = [], [*self.job.facts, *self.facts]
+        trace = replace(
+            self.job.trace(**at),
+            facts=table(facts, schema.FACTS),
+            counters=table(self.counters, schema.COUNTERS),
+            **extra,
+        )
+        return diagnose(trace, now_ns=T0 + round(now * S) if ended else ns(self.job.clock + 60), stall_ns=30 * S)
+
+    def first(self, **extra):
+        return self.report(**extra).verdicts[0]
+
+
+def said(verdict):
+    links = [(link.host, link.device) for link in verdict.culprit_links]
+    return verdict.structure, verdict.cause, verdict.culprit_ranks, links
+
+
+def test_a_flap_that_the_job_survives_is_a_slow_transfer():
+    verdict = Lab().slow(3.0).good().event("h2", BEGAN + 0.2, up=False).event("h2", BEGAN + 1.2, up=True).first()
+    assert said(verdict) == ("SLOW_TRANSFER", "LINK_FLAP", (), [("h2", "eth0")])
+    assert "came back after 1.0 s" in verdict.summary
+    assert "h2, eth0" in verdict.next_steps[0]
+
+
+def test_a_flap_of_a_port_that_the_job_does_not_use_convicts_nobody():
+    lab = Lab().slow(3.0).good()
+    verdict = (
+        lab.event("h2", BEGAN + 0.2, up=False, device="eth1").event("h2", BEGAN + 1.2, up=True, device="eth1").first()
+    )
+    assert said(verdict) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
+    assert any("does not use that port" in piece.what for piece in verdict.evidence)
+
+
+def test_a_flap_that_every_host_had_is_of_none_of_them():
+    lab = Lab(8).slow(3.0).good()
+    for host in range(8):
+        lab.event(f"h{host}", BEGAN + 0.2, up=False).event(f"h{host}", BEGAN + 0.3, up=True)
+    verdict = lab.first()
+    assert verdict.cause_confidence != "high"
+    assert verdict.culprit_links == ()
+
+
+def test_a_flap_in_a_healthy_run_is_listed_and_the_run_healthy():
+    verdict = Lab().good(20).event("h2", BEGAN + 0.2, up=False).event("h2", BEGAN + 0.25, up=True).first()
+    assert said(verdict) == ("HEALTHY", None, (), [])
+    assert any("eth0" in piece.what for piece in verdict.evidence)
+
+
+def test_a_flap_before_rounds_that_completed_does_not_explain_a_hang_after_them():
+    lab = Lab().event("h2", 0.5, up=False).event("h2", 0.8, up=True).quiet()
+    verdict = lab.good(40).hang().report(ended=False).verdicts[0]
+    assert verdict.structure == "ALL_ENTERED_NONE_COMPLETED"
+    assert verdict.cause == "UNDETERMINED"
+
+
+def test_a_port_that_stays_down_explains_a_hang():
+    verdict = Lab().event("h1", BEGAN + 0.01, up=False).hang().report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "LINK_DOWN", (), [("h1", "eth0")])
+
+
+def test_a_process_that_was_stopped_inside_a_call_is_a_straggler():
+    verdict = Lab().slow(3.0).good().stopped(1, BEGAN + 0.2, BEGAN + 3.1).quiet().first()
+    assert said(verdict) == ("STRAGGLER", "PROCESS_STOPPED", (1,), [])
+
+
+def test_a_process_that_was_stopped_between_calls_is_a_straggler():
+    lab = Lab()
+    lab.job.round(late={1: 3.0})
+    assert said(lab.good().stopped(1, BEGAN + 0.3, BEGAN + 3.0).first()) == ("STRAGGLER", "PROCESS_STOPPED", (1,), [])
+
+
+def test_a_stop_elsewhere_does_not_explain_a_transfer_that_took_longer_than_it():
+    verdict = Lab().slow(3.0).good().stopped(1, BEGAN + 0.2, BEGAN + 0.5).first()
+    assert verdict.culprit_ranks == ()
+
+
+def test_a_flap_of_one_host_and_a_process_that_is_stopped_on_another():
+    lab = Lab().slow(2.0).event("h2", BEGAN + 0.1, up=False).event("h2", BEGAN + 1.0, up=True).good().hang()
+    report = lab.stopped(3, lab.job.clock + 0.1).report(ended=False)
+    first = report.verdicts[0]
+    assert (first.cause, first.culprit_ranks, first.culprit_links) == ("PROCESS_STOPPED", (3,), ())
+    assert [said(verdict) for verdict in report.verdicts[1:]] == [("SLOW_TRANSFER", "LINK_FLAP", (), [("h2", "eth0")])]
+
+
+def test_a_rank_that_sleeps_and_comes_back():
+    lab = Lab()
+    lab.job.round(late={1: 3.0})
+    verdict = lab.good().quiet().first()
+    assert said(verdict) == ("STRAGGLER", "HOST_STALL", (1,), [])
+    assert verdict.cause_confidence == "medium"
+
+
+def test_a_slow_rank_and_a_slow_link_are_two_verdicts():
+    lab = Lab()
+    for _ in range(8):
+        lab.job.round(late={3: 0.4}, lasts=0.01)
+        lab.job.round(lasts=0.9)
+    lab.count("h0", "TCPTimeouts", 0, 0, 0, 0, 1, 3, 5, 8).edge(0, 1, "backoff", 0, 0, 0, 0, 1, 2, 0, 1)
+    lab.edge(1, 0, "backoff", 0, 0, 0, 0, 0, 1, 0, 0).edge(1, 2, "backoff", 0, 0, 0, 0, 1, 1, 1, 1)
+    found = [said(verdict)[:3] for verdict in lab.report().verdicts]
+    assert ("STRAGGLER", "HOST_STALL", (3,)) in found
+    assert ("SLOW_TRANSFER", "LINK_DEGRADED", ()) in found
+
+
+def test_transfers_of_a_busy_machine_that_take_several_times_their_usual_time_are_no_verdict():
+    lab = Lab().quiet()
+    for _ in range(6):
+        lab.good(10).slow(0.15)
+    assert said(lab.first()) == ("HEALTHY", None, (), [])
+
+
+@pytest.mark.parametrize("sender", [1, 3])
+def test_edges_whose_data_are_not_acknowledged_lead_to_the_host_that_they_share(sender):
+    """h2 is cut off behind its port: its neighbours in the ring send into it, and it has nothing to send."""
+    lab = Lab().hang()
+    lab.count("h1", "TCPTimeouts", 0, 0, 0, 0, 2, 4).count("h3", "TCPTimeouts", 0, 0, 0, 0, 2, 4)
+    lab.edge(sender, 2, "backoff", 0, 0, 0, 0, 2, 4).edge(4 - sender, 2, "backoff", 0, 0, 0, 0, 1, 3)
+    verdict = lab.edge(0, 1, "backoff", 0, 0, 0, 0, 0, 0).report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "LINK_DEGRADED", (), [("h2", "eth0")])
+    assert verdict.cause_confidence == "medium"
+
+
+def test_of_a_single_edge_either_end_may_be_at_fault():
+    lab = Lab().hang().count("h3", "TCPTimeouts", 0, 0, 0, 0, 2, 4).edge(3, 2, "backoff", 0, 0, 0, 0, 2, 4)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert verdict.cause == "LINK_DEGRADED"
+    assert {link.host for link in verdict.culprit_links} <= {"h2", "h3"}
+    assert verdict.cause_confidence == "low"
+    assert any("other end" in text for text in verdict.contradictions)
+
+
+def test_edges_without_a_common_end_are_congestion_and_of_no_host():
+    lab = Lab().slow(1.0, 6).count("h0", "TCPTimeouts", 0, 0, 0, 0, 2, 4).count("h2", "TCPTimeouts", 0, 0, 0, 0, 2, 4)
+    for sender, peer in ((0, 1), (2, 3), (1, 2)):
+        lab.edge(sender, peer, "backoff", 0, 0, 0, 0, 1, 2)
+    assert said(lab.first()) == ("SLOW_TRANSFER", "CONGESTION", (), [])
+
+
+def test_without_the_state_of_connections_nobody_is_named_by_a_count_of_timeouts():
+    lab = Lab().slow(1.0, 6).count("h0", "TCPTimeouts", 0, 0, 0, 0, 2, 4).count("h2", "TCPTimeouts", 0, 0, 0, 0, 2, 4)
+    verdict = lab.first()
+    assert said(verdict) == ("SLOW_TRANSFER", "LINK_DEGRADED", (), [])
+    assert verdict.cause_confidence == "low"
+
+
+def test_round_trips_that_became_longer_lead_to_the_host_that_they_share():
+    lab = Lab().slow(0.5, 12).quiet()
+    usual, slow = [300] * 5, [41_000] * 16
+    for sender, peer in ((2, 1), (3, 2)):
+        lab.edge(sender, peer, "rtt_us", *usual, *slow)
+    for sender, peer in ((0, 3), (1, 0)):
+        lab.edge(sender, peer, "rtt_us", *usual, *[900] * 16)
+    verdict = lab.first()
+    assert said(verdict) == ("SLOW_TRANSFER", "CONGESTION", (), [("h2", "eth0")])
+    assert "41" in " ".join(piece.what for piece in verdict.evidence)
+
+
+def test_segments_sent_again_alone_alarm_nobody():
+    lab = Lab().good(30).quiet().edge(0, 1, "retrans_total", *range(0, 500, 25))
+    assert said(lab.first()) == ("HEALTHY", None, (), [])
+
+
+def test_hosts_whose_ports_have_different_mtus():
+    lab = Lab().hang().count("h3", "TCPTimeouts", 0, 0, 0, 0, 2, 4)
+    for host in range(4):
+        sizes = [9000] * 4 + [1500 if host == 1 else 9000] * 2
+        lab.count(f"h{host}", "mtu", *sizes, kind="netdev", device="eth0")
+    verdict = lab.report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "MTU_MISMATCH", (), [("h1", "eth0")])
+
+
+def test_different_mtus_of_a_job_whose_packets_arrive_explain_no_hang():
+    lab = Lab().hang().quiet()
+    for host in range(4):
+        lab.count(f"h{host}", "mtu", *[1500 if host == 1 else 9000] * 6, kind="netdev", device="eth0")
+    assert lab.report(ended=False).verdicts[0].cause == "UNDETERMINED"
+
+
+def test_a_missing_rank_is_never_explained_by_a_link():
+    lab = Lab().event("h1", BEGAN + 0.01, up=False).event("h1", BEGAN + 0.5, up=True).hang(without=[1])
+    verdict = lab.report(ended=False).verdicts[0]
+    assert (verdict.structure, verdict.culprit_ranks, verdict.culprit_links) == ("RANK_NOT_ENTERED", (1,), ())
+    assert verdict.cause != "LINK_FLAP"
+
+
+def test_all_ranks_that_become_slow_together_have_no_culprit():
+    lab = Lab()
+    for number in range(60):
+        lab.job.round()
+        lab.job.clock += 0.05 if number < 30 else 0.4
+    verdict = lab.quiet().first()
+    assert said(verdict) == ("SHARED_SLOWDOWN", "UNDETERMINED", (), [])
+    assert lab.report().status == "slow"
+
+
+def test_a_counter_of_32_bits_that_wraps_went_up():
+    """link_downed of InfiniBand is small; of symbol errors 32 bits may be full."""
+    lab = Lab().slow(2.0).good()
+    lab.count(
+        "h2", "link_downed", (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0, 0, kind="ib", device="eth0"
+    )
+    verdict = lab.first()
+    assert said(verdict) == ("SLOW_TRANSFER", "LINK_FLAP", (), [("h2", "eth0")])
+
+
+def test_a_counter_that_a_new_device_begins_anew_did_not_move():
+    lab = Lab().slow(2.0).good()
+    verdict = lab.count("h2", "link_downed", 7, 7, 7, 7, 0, 0, kind="ib", device="eth0").first()
+    assert said(verdict) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
+
+
+def test_what_is_missing_without_link_counters_is_told():
+    verdict = Lab().slow(3.0).good().first()
+    assert said(verdict) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
+    assert any("link counters" in text for text in verdict.not_checked)
