@@ -104,6 +104,8 @@ def _slow(case: Case, named: set[int]) -> list[Finding]:
     long = slow.transfers(case)
     if long is None or named.intersection(long.finding.culprits):
         return late
+    if long.is_much and not late and not long.finding.culprits:
+        late = [finding for finding in straggler.busy(case) if not named.intersection(finding.culprits)]
     found = cause.explained(case, long.finding)
     # What cost little counts where something on the path explains it.
     is_told = found.reason is not None and found.reason.cause is not Cause.UNDETERMINED

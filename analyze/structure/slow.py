@@ -37,9 +37,26 @@ STALL_NS: Final = 500 * NS_PER_MS
 """Least excess of a single transfer that is worth a verdict where an event explains it: TCP's first retransmissions
 come after 200 and 400 ms, a port that comes back is noticed a second later."""
 
-LOST_SHARE: Final = 0.4
+LOST_SHARE: Final = 0.25
 """Share of the observed time that must be lost for long transfers to count that nothing explains: on a host with more
 to do than cores, transfers take several times their usual length now and then."""
+
+LONG_STALL_NS: Final = 1_000 * NS_PER_MS
+LONG_TIMES: Final = 20
+"""A transfer with such an excess, of so many times its usual length, is no busy host's; it counts where a tenth of the
+observed time is lost."""
+
+DENSE: Final = 9
+DENSE_SHARE: Final = 0.4
+"""Of so many rounds around a long transfer so many are long as well, where something makes them so all along."""
+
+STRETCH: Final = 12
+"""Rounds in a row of which the median tells how long transfers take at a time."""
+
+STRETCH_TIMES: Final = 1.8
+STRETCH_NS: Final = 10 * NS_PER_MS
+"""From so much of the usual length, and so much above it, on, all transfers of a time take somewhat longer. That alone
+is no verdict; it is where a link's counters show why."""
 
 TOGETHER: Final = 2
 """All ranks work this much longer between two calls than at first: they became slow together."""
@@ -70,23 +87,43 @@ def transfers(case: Case) -> Slow | None:
         case: The case.
     """
     rounds = _measured(case)
-    long = rounds.filter(
-        pl.col("excess_ns") >= LONG_NS,
-        pl.col("transfer_ns") >= TIMES * pl.col("usual_ns"),
-    ).sort("first_enter_ns")
-    if long.is_empty():
-        return None
+    long = _long(rounds)
     lost, span = int(long["excess_ns"].sum()), straggler.span_ns(rounds)
-    is_much = lost >= LOST_SHARE * span
+    worst = long.filter(pl.col("excess_ns") >= LONG_STALL_NS, pl.col("transfer_ns") >= LONG_TIMES * pl.col("usual_ns"))
+    is_much = long.height > 0 and lost >= LOST_SHARE * span
+    is_much = is_much or (worst.height > 0 and lost >= straggler.LOST_SHARE * span)
     if not is_much:
-        long = long.filter(pl.col("excess_ns") >= STALL_NS)
+        stalls = long.filter(pl.col("excess_ns") >= STALL_NS)
+        long = stalls if stalls.height else _stretches(rounds)
         if long.is_empty():
             return None
+        lost = int(long["excess_ns"].sum())
     rows = list(long.iter_rows(named=True))
     windows = tuple((row["last_enter_ns"], row["last_enter_ns"] + row["transfer_ns"]) for row in rows)
     held = _stopped(case, rows, windows)
     finding = _by_stops(case, rows, held) if held else _finding(case, rows, lost, span)
     return Slow(finding, windows, is_much or bool(held))
+
+
+def _long(rounds: pl.DataFrame) -> pl.DataFrame:
+    """The long transfers; where most of their time is lost in a row, without those that stand alone before or after."""
+    is_long = (pl.col("excess_ns") >= LONG_NS) & (pl.col("transfer_ns") >= TIMES * pl.col("usual_ns"))
+    near = (
+        pl.col("is_long").cast(pl.Float64).rolling_mean(DENSE, min_samples=1, center=True).over("group", "op", "bytes")
+    )
+    long = rounds.sort("first_enter_ns").with_columns(is_long=is_long).with_columns(near=near).filter("is_long")
+    dense = long.filter((pl.col("near") >= DENSE_SHARE) | (pl.col("excess_ns") >= STALL_NS))
+    return dense if 2 * dense["excess_ns"].sum() >= long["excess_ns"].sum() else long
+
+
+def _stretches(rounds: pl.DataFrame) -> pl.DataFrame:
+    """Rounds of times in which transfers took somewhat longer all along."""
+    key = ["group", "op", "bytes"]
+    usual = pl.col("transfer_ns").rolling_median(STRETCH, min_samples=STRETCH, center=True).over(key)
+    slow = rounds.sort("first_enter_ns").filter(
+        usual >= STRETCH_TIMES * pl.col("usual_ns"), usual - pl.col("usual_ns") >= STRETCH_NS
+    )
+    return slow.filter(pl.len().over(key) >= STRETCH)
 
 
 def _measured(case: Case) -> pl.DataFrame:

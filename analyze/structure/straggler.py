@@ -78,6 +78,35 @@ def habitual(case: Case) -> list[Finding]:
     return [_rotating(case, apart, span)] if several and apart["late_ns"].sum() >= LOST_SHARE * span else []
 
 
+def busy(case: Case) -> list[Finding]:
+    """The rank that works longer than all others before round after round, where their transfers are slow as well.
+
+    On a slow link the others come one by one from the round before, so that nobody is much later than the last but one.
+    """
+    rounds = judged(case)
+    own = outside(case, pl.Series(sorted(case.endings), dtype=pl.Int32)).sort(
+        "group", "seq", "own_ns", nulls_last=False
+    )
+    most = own.group_by("group", "seq", maintain_order=True).agg(
+        busiest=pl.col("rank").last(),
+        own_ns=pl.col("own_ns").last(),
+        excess_ns=pl.col("own_ns").last() - pl.col("own_ns").get(-2, null_on_oob=True),
+    )
+    late = (
+        rounds.join(most, on=["group", "seq"])
+        .filter(pl.col("busiest") == pl.col("last_rank"), pl.col("excess_ns") >= LATE_NS)
+        .with_columns(late_ns=pl.min_horizontal("excess_ns", "skew_ns"))
+        .sort("last_enter_ns")
+    )
+    lost = late.group_by("last_rank").agg(lost=pl.col("late_ns").sum(), rounds=pl.len()).sort("lost", descending=True)
+    if lost.is_empty():
+        return []
+    rank, rank_lost, count = lost.row(0)
+    span = span_ns(rounds)
+    is_habit = count >= MIN_ROUNDS and rank_lost >= max(SHARE * sum(lost["lost"].to_list()), LOST_SHARE * span)
+    return [_finding(case, late.filter(pl.col("last_rank") == rank), span)] if is_habit else []
+
+
 def pauses(case: Case, known: set[int], *, is_stuck: bool) -> list[Finding]:
     """Ranks that held everybody up once or twice.
 
@@ -232,7 +261,10 @@ def _reason(case: Case, rows: list[dict[str, Any]], rank: int) -> Reason:
 def _lateness(case: Case, row: dict[str, Any]) -> Evidence:
     rank = int(row["last_rank"])
     what = (
-        f"#{row['seq']}: rank {rank} came {duration(row['late_ns'])} after the last of the others, who lay within "
+        f"#{row['seq']}: rank {rank} came last, after {duration(row['own_ns'])} between its calls, "
+        f"{duration(row['excess_ns'])} more than any other"
+        if "excess_ns" in row
+        else f"#{row['seq']}: rank {rank} came {duration(row['late_ns'])} after the last of the others, who lay within "
         f"{duration(row['others_skew_ns'])}"
     )
     return Evidence(what, case.source(rank), rank, row["last_enter_ns"])

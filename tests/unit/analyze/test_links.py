@@ -300,3 +300,52 @@ def test_what_is_missing_without_link_counters_is_told():
     verdict = Lab().slow(3.0).good().first()
     assert said(verdict) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
     assert any("link counters" in text for text in verdict.not_checked)
+
+
+def test_a_busy_rank_beside_a_slow_link_from_which_the_others_come_one_by_one():
+    """The others leave each round up to 0.25 s apart, so the busy one is but little later than the last but one."""
+    lab = Lab()
+    leaves = {0: 0.25, 1: 0.15, 2: 0.2, 3: 0.0}
+    at = {rank: lab.job.clock + leaves[rank] for rank in range(4)}
+    for _ in range(10):
+        enters = {rank: at[rank] + (0.3 if rank == 3 else 0.02) for rank in range(4)}
+        end = max(enters.values()) + 0.6
+        for rank in range(4):
+            lab.job.call(rank, enters[rank], end + leaves[rank])
+        at = {rank: end + leaves[rank] for rank in range(4)}
+    lab.job.clock = end + 1
+    found = [said(verdict)[:3] for verdict in lab.report().verdicts]
+    assert found == [("STRAGGLER", "HOST_STALL", (3,)), ("SLOW_TRANSFER", "UNDETERMINED", ())]
+
+
+def test_a_long_transfer_that_stands_alone_does_not_begin_a_slow_time():
+    lab = Lab().slow(0.4).good(40)
+    begin = lab.job.clock
+    lab.slow(0.5, 20)
+    verdict = lab.first()
+    assert verdict.structure == "SLOW_TRANSFER"
+    assert verdict.onset_ns >= ns(begin)
+
+
+def test_transfers_that_all_take_twice_as_long_count_where_the_link_tells_why():
+    lab = Lab()
+    lab.good(30)
+    began = lab.job.clock
+    lab.slow(0.03, 30)
+    assert said(lab.first()) == ("HEALTHY", None, (), [])
+    before = round(began / 0.5) + 1
+    again = [0] * before + [2_000 * number for number in range(1, 6)]
+    lab.edge(1, 0, "retrans_total", *again).edge(0, 3, "retrans_total", *again)
+    for sender, peer in ((1, 0), (0, 3)):
+        lab.edge(sender, peer, "reord_seen", *[value // 100 for value in again])
+    for host in range(4):
+        lab.count(f"h{host}", "OutSegs", *range(0, 20_000 * len(again), 20_000))
+    assert said(lab.first()) == ("SLOW_TRANSFER", "CONGESTION", (), [("h0", "eth0")])
+
+
+def test_segments_sent_again_that_are_few_of_all_do_not_make_a_link_bad():
+    lab = Lab().slow(1.0, 6).quiet()
+    lab.edge(1, 0, "retrans_total", *range(0, 400, 40))
+    for host in range(4):
+        lab.count(f"h{host}", "OutSegs", *range(0, 1_000_000, 100_000))
+    assert said(lab.first()) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
