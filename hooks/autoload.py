@@ -75,6 +75,8 @@ def _install(found: Config) -> None:
 
     if dist.is_available():
         from roundk.hooks import agent, process
+        from roundk.tracer import rundir
 
+        rundir.call_host(found.host)
         process.install(found)
         agent.watch(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,14 +23,22 @@ STALL_VARIABLE = "ROUNDK_STALL_S"
 DEFAULT_STALL_S = 30.0
 """Longer than a slow step or a checkpoint of most jobs, shorter than any group's timeout."""
 _MIB = 1_048_576
+HOST_VARIABLE = "ROUNDK_HOST"
+"""As `rundir` has it, which a process that is not recorded must not load."""
+_MACHINE = "machine"
+"""In the file: where it was written."""
 
 
 class Config(NamedTuple):
-    """Where to record, how much disk a rank may take, and after what time a call counts as stalled."""
+    """Where to record, how much disk a rank may take, after what time a call counts as stalled, how the host is called.
+
+    `host` is empty where `--host-name` was not given.
+    """
 
     run: str
     max_mb: int = DEFAULT_MAX_MB
     stall_s: float = DEFAULT_STALL_S
+    host: str = ""
 
     @property
     def max_bytes(self) -> int:
@@ -38,7 +47,17 @@ class Config(NamedTuple):
 
     def variables(self) -> dict[str, str]:
         """The environment that `from_environment` reads back."""
-        return {DIR_VARIABLE: self.run, MAX_MB_VARIABLE: str(self.max_mb), STALL_VARIABLE: str(self.stall_s)}
+        found = {DIR_VARIABLE: self.run, MAX_MB_VARIABLE: str(self.max_mb), STALL_VARIABLE: str(self.stall_s)}
+        return found | ({HOST_VARIABLE: self.host} if self.host else {})
+
+    def write(self, path: str) -> None:
+        """Leave it in the file that `from_file` reads.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**self.variables(), _MACHINE: socket.gethostname()}, file)
 
 
 def from_environment() -> Config | None:
@@ -49,11 +68,16 @@ def from_environment() -> Config | None:
 def from_file(path: str) -> Config:
     """The configuration that `roundk run` left in a file.
 
+    The host's name is that of the machine where it was left: a job's launcher may start ranks on others too.
+
     Raises:
         OSError, ValueError, KeyError: it is not there, or not what `roundk run` writes.
     """
     with open(path, encoding="utf-8") as file:
-        return _from_variables(json.load(file))
+        found = json.load(file)
+    if found.get(_MACHINE) != socket.gethostname():
+        found.pop(HOST_VARIABLE, None)
+    return _from_variables(found)
 
 
 def _from_variables(found: Mapping[str, str]) -> Config:
@@ -62,4 +86,5 @@ def _from_variables(found: Mapping[str, str]) -> Config:
         os.path.abspath(found[DIR_VARIABLE]),
         int(max_mb) if max_mb else DEFAULT_MAX_MB,
         float(stall_s) if stall_s else DEFAULT_STALL_S,
+        found.get(HOST_VARIABLE, ""),
     )

@@ -62,7 +62,7 @@ def run(
 
 
 def _made(directory: str | None, max_mb: int, stall_s: float, command: Sequence[str]) -> _Launcher | None:
-    found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s)
+    found = config.Config(os.path.abspath(directory or default_directory()), max_mb, stall_s, rundir.told_host_name())
     try:
         return _Launcher(found, command)
     except OSError as error:

@@ -6,7 +6,6 @@ PYTHONPATH but not our variables.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -28,8 +27,7 @@ def make(folder: str, config: Config) -> None:
     for name in ("sitecustomize.py", "roundk_shim.py"):
         shutil.copyfile(os.path.join(_HERE, "shim", name), os.path.join(folder, name))
     shutil.copyfile(os.path.join(_HERE, "importhook.py"), os.path.join(folder, "roundk_importhook.py"))
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config.variables(), file)
+    config.write(os.path.join(folder, "config.json"))
     _write_entry_point(os.path.join(folder, "roundk_shim-0.dist-info"))
     _copy_hooks(os.path.join(folder, "lib", "roundk"))
 

@@ -5,9 +5,9 @@
 | as it happens | network devices that go up or down, from the kernel's netlink events |
 | `STATE_S` | state and `link_downed` of InfiniBand ports, `carrier_changes` of the job's network devices |
 | `LOOK_S` | which ranks there are, whether one waits; Xid lines of the kernel's log |
-| `STEADY_S` | all counters of all devices and ports, and TCP's |
+| `STEADY_S` | all counters of all devices and ports, TCP's, and the connections by peer |
 | `SLOW_S` | what hardly changes and is dear to ask for |
-| `FAST_S` | while a call is stalled, the job's own ports (TCP: `FAST_TCP_S`), for as long as `_Credit` allows |
+| `FAST_S` | while a call is stalled, the job's own ports (TCP: `FAST_TCP_S`), for as long as `pacing.Credit` allows |
 
 It runs in a process of its own: a stopped rank does not blind it, and a file that a driver's firmware takes seconds to
 answer holds up nothing else. Such times are told as gaps. What cannot be read is stored as that, not as zero.
@@ -25,26 +25,23 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from roundk.tracer import kmsg, linkfiles, linkstore, netlink, ports, rundir, waiting, words
-from roundk.tracer.linkfiles import IB, NETDEV, Place, Reading
+from roundk.tracer import kmsg, linkfiles, linkstore, netlink, peers, ports, rundir, waiting, words
+from roundk.tracer.linkfiles import IB, NETDEV, Place
+from roundk.tracer.pacing import Credit, Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SYSFS, PROC = "/sys", "/proc"
-FAST_S, FAST_TCP_S, STATE_S, STEADY_S, SLOW_S = 0.01, 0.1, 0.1, 1.0, 10.0
-_SHARE, _FAST_SHARE = 0.005, 0.08
-"""Of a core, for a round that always goes on and for the fast one: under 1 and under 10 per cent in all."""
+FAST_S, FAST_TCP_S, FAST_PEERS_S, STATE_S, STEADY_S, SLOW_S = 0.01, 0.1, 0.1, 0.1, 1.0, 10.0
+_SHARE, _FAST_SHARE, _FAST_PEERS_SHARE = 0.005, 0.06, 0.01
+"""Of a core, for a round that always goes on and for the fast ones: under 1 and under 10 per cent in all."""
 LOOK_S = 0.25
 """Between two looks at the ranks: whether there are new ones, and whether one waits."""
 STALLED_S = 1.0
 """A call in flight for so long is worth looking at closely: the shortest flap of a link stalls gloo for about that."""
-_CREDIT_S, _EARNED, _ENOUGH_S = 120.0, 0.1, 5.0
-"""Seconds of fast reading that a host has at first and at most, earns per second, and needs to begin again: a job whose
-calls always take long, or that hangs for hours, must not push out with it what was recorded before."""
 GAP_S = 0.5
 """So late after its time, the sampler was stopped, starved or held up by a file."""
 _WAKE_NS = 1_000_000
@@ -52,57 +49,6 @@ _WAKE_NS = 1_000_000
 _MOST_DEVICES = 32
 """Network devices to read; a host with a pair for each of its containers has hundreds. All of them have events."""
 _NVIDIA = "driver/nvidia/gpus"
-
-
-@dataclass
-class _Round:
-    """Files that are read together, how often, and when next.
-
-    A round that takes more than its `share` of a core comes less often: a driver that asks its firmware for every value
-    may take a hundred times what memory does.
-    """
-
-    period_s: float
-    share: float
-    every_s: float = 0.0
-    due: float = math.inf
-    began: float = -math.inf
-    look: int = 0
-    readings: list[Reading] = field(default_factory=list)
-
-    def read(self, store: linkstore.Store) -> bool:
-        """Read them; whether one is of a device that is gone."""
-        now, begin_ns, cpu_s = time.monotonic(), time.time_ns(), time.thread_time()
-        in_time = now - self.began <= 2 * self.every_s
-        for reading in self.readings:
-            reading.read(store)
-        if self.readings:
-            store.looked(self.look, begin_ns, in_time=in_time)
-        is_first, self.began = self.began == -math.inf, now
-        self.every_s = self.period_s if is_first else max(self.period_s, (time.thread_time() - cpu_s) / self.share)
-        self.due = max(self.due + self.every_s, now + self.every_s / 2)
-        return any(reading.is_gone for reading in self.readings)
-
-
-@dataclass
-class _Credit:
-    """How long fast reading may still go on."""
-
-    left_s: float = _CREDIT_S
-    is_spent: bool = False
-    _at: float = field(default_factory=time.monotonic)
-
-    def may(self, *, wanted: bool) -> bool:
-        """Whether to read fast until the next look."""
-        now = time.monotonic()
-        passed, self._at = now - self._at, now
-        self.left_s = min(_CREDIT_S, self.left_s + _EARNED * passed)
-        if wanted and not self.is_spent:
-            self.left_s -= passed
-            self.is_spent = self.left_s <= 0
-        elif self.left_s >= _ENOUGH_S:
-            self.is_spent = False
-        return wanted and not self.is_spent
 
 
 class Sampler:
@@ -134,7 +80,7 @@ class Sampler:
         self._proc = proc_root or (PROC if self._is_live else os.path.join(os.path.dirname(sysfs_root), "proc"))
         self._store = linkstore.Store(folder, max_bytes)
         self._ranks = waiting.Ranks(folder)
-        self._credit = _Credit()
+        self._credit = Credit()
         self._read: dict[Place, list[linkfiles.Value]] = {}
         self._tables: list[linkfiles.Table] = []
         self._links: dict[int, netlink.Link] = {}
@@ -146,11 +92,13 @@ class Sampler:
         self._used: dict[ports.Used, None] = {}
         self._events: netlink.Events | None = None
         self._log: kmsg.KernelLog | None = None
+        self._peers: peers.Peers | None = None
         self._look_due = self._scan_due = time.monotonic()
-        self._steady, self._slow = _Round(STEADY_S, _SHARE), _Round(SLOW_S, _SHARE)
-        self._state = _Round(STATE_S, _SHARE)
-        self._fast, self._fast_tcp = _Round(FAST_S, _FAST_SHARE), _Round(FAST_TCP_S, _SHARE)
-        self._rounds = (self._fast, self._fast_tcp, self._state, self._steady, self._slow)
+        self._steady, self._slow = Round(STEADY_S, _SHARE), Round(SLOW_S, _SHARE)
+        self._state = Round(STATE_S, _SHARE)
+        self._fast, self._fast_tcp = Round(FAST_S, _FAST_SHARE), Round(FAST_TCP_S, _SHARE)
+        self._connections = Round(STEADY_S, _SHARE)
+        self._rounds = (self._fast, self._fast_tcp, self._state, self._steady, self._slow, self._connections)
 
     def run(self, stop: int | None = None) -> None:
         """Sample until `stop` can be read or its other end is closed (None: without end).
@@ -185,7 +133,7 @@ class Sampler:
             linkfiles.close(values)
         linkfiles.close(self._tables)
         self._ranks.close()
-        for one in (self._events, self._log):
+        for one in (self._events, self._log, self._peers):
             if one is not None:
                 one.close()
 
@@ -202,6 +150,7 @@ class Sampler:
         )
         if self._is_live:
             self._listen()
+            self._peers = self._or_tell("TCP connections", lambda: peers.Peers(self._store))
         self._tables = self._or_tell("tcp", lambda: linkfiles.tables(self._proc, self._store)) or []
         if os.path.isdir(os.path.join(self._proc, _NVIDIA)):
             self._tell("nvlink", "the driver gives its counters through its own library only, not through files")
@@ -210,6 +159,9 @@ class Sampler:
         self._scan()
         now = time.monotonic()
         self._steady.due = self._slow.due = now
+        if self._peers is not None:
+            self._connections.set([self._peers], self._store)
+            self._connections.due = now
 
     def _or_tell(self, what: str, function: Callable[[], Any]) -> Any:
         """What a function gives; None, and a line, where it cannot be read."""
@@ -267,24 +219,17 @@ class Sampler:
         everything = [(place, value) for place, values in self._read.items() for value in values]
         used = {Place(kind, device, port) for kind, device, port, _ in self._used}
         used |= {Place(IB, device, None) for kind, device, _, _ in self._used if kind == IB}
-        self._set(self._steady, [value for _, value in everything if value.names[0] not in linkfiles.SLOW])
-        self._set(self._slow, [value for _, value in everything if value.names[0] in linkfiles.SLOW])
         watched = [(place, value) for place, value in everything if place.kind == IB or place in used]
         urgent = [value for _, value in watched if value.names[0] in linkfiles.URGENT]
-        self._set(self._state, urgent)
         fast = [value for place, value in everything if place in used and value.names[0] in linkfiles.FAST]
-        self._set(self._fast, fast)
-        self._set(self._fast_tcp, [])
-        self._steady.readings += self._tables
-        self._fast_tcp.readings += self._tables
-        for one in (self._steady, self._fast_tcp):
-            one.look = self._store.look([number for reading in one.readings for number in reading.ids])
+        steady = [value for _, value in everything if value.names[0] not in linkfiles.SLOW]
+        slow = [value for _, value in everything if value.names[0] in linkfiles.SLOW]
+        self._steady.set([*steady, *self._tables], self._store)
+        self._slow.set([*slow], self._store)
+        self._state.set([*urgent], self._store)
+        self._fast.set([*fast], self._store)
+        self._fast_tcp.set([*self._tables], self._store)
         self._state.due = time.monotonic() if urgent else math.inf
-
-    def _set(self, one: _Round, readings: list[linkfiles.Value]) -> None:
-        one.readings = list(readings)
-        one.look = self._store.look([number for reading in readings for number in reading.ids])
-        one.began = -math.inf
 
     # The job's own ports
 
@@ -300,6 +245,9 @@ class Sampler:
             address = self._addresses.pop()
             device = self._or_tell("route to the master", functools.partial(netlink.device_towards, address))
             self._use([ports.Used(NETDEV, device, None, ports.BY_ROUTE)] if device else [])
+        if self._peers is not None:
+            used = {used.device for used in self._used if used.kind == NETDEV}
+            self._peers.tell_addresses(self._store, self._or_tell("addresses", lambda: netlink.addresses(used)) or [])
 
     def _use(self, found: list[ports.Used]) -> None:
         for used in found:
@@ -325,6 +273,9 @@ class Sampler:
         if now >= self._look_due:
             self._look(now)
         gone = [one.read(self._store) for one in self._rounds if now >= one.due]
+        if self._peers is not None and self._peers.is_new:
+            self._peers.is_new = False
+            self._connections.name(self._store)
         if any(gone) or now >= self._scan_due:
             self._scan()
 
@@ -336,14 +287,22 @@ class Sampler:
         if headers or self._addresses:
             self._scan()
         stalled = since_ns is not None and time.time_ns() - since_ns > STALLED_S * 1e9
-        is_fast = self._credit.may(wanted=stalled and bool(self._used))
+        is_fast = self._credit.may(wanted=stalled and (bool(self._used) or self._peers is not None))
+        self._hurry(now, is_fast=is_fast)
+        if self._log is not None:
+            self._take_xids(self._log)
+
+    def _hurry(self, now: float, *, is_fast: bool) -> None:
+        """Read closely from now on, or no longer."""
         for one in (self._fast, self._fast_tcp):
             if not is_fast:
                 one.due = math.inf
             elif one.due == math.inf:
                 one.due = now
-        if self._log is not None:
-            self._take_xids(self._log)
+        one = self._connections
+        if is_fast and one.period_s == STEADY_S:
+            one.due = min(one.due, now)
+        one.period_s, one.share = (FAST_PEERS_S, _FAST_PEERS_SHARE) if is_fast else (STEADY_S, _SHARE)
 
     def _take_xids(self, log: kmsg.KernelLog) -> None:
         for xid in self._or_tell("xid", log.xids) or []:

@@ -2,8 +2,8 @@
 
 Lines of the side file, by `kind`: `alive`; `start`; `counters` (ids `id`, `id` + 1, ... are the counters `names` of a
 device or port); `word` (the text of a state); `look` (the counters that one round reads, as `[first id, number]`);
-`netdev` and `ib_port` (went up or down); `used` (a port of the job's); `gap` (nothing was read for long); `unreadable`
-(with why); `xid`; `deleted`; `lost`; `off`; `end`.
+`netdev` and `ib_port` (went up or down); `used` (a port of the job's); `address` (of this host); `gap` (nothing was
+read for long); `unreadable` (with why); `xid`; `deleted`; `lost`; `off`; `end`.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Store:
         """The ids of counters of a device or port; 0 for those that are too many to keep.
 
         Args:
-            kind: `netdev`, `ib` or `tcp`.
-            device: Its name; '' for the host's own.
+            kind: `netdev`, `ib`, `tcp` or `peer`.
+            device: Its name; '' for the host's own; of a peer its address.
             port: Of an HCA.
             names: As the kernel spells them.
             lag_ms: How old a value may be as it is read.

@@ -15,7 +15,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 _RTMGRP_LINK = 1
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
@@ -131,6 +131,23 @@ def device_towards(address: str) -> str | None:
         leads_to = _attributes(body[_ROUTE.size :]).get(_RTA_OIF)
         return _name_of(_U32.unpack(leads_to)[0]) if leads_to else None
     return None
+
+
+def addresses(devices: Container[str]) -> list[str]:
+    """The IP addresses of network devices of this host, but for those that every host has.
+
+    Raises:
+        OSError: the kernel does not answer.
+    """
+    found = []
+    for kind, body in _asked(_GETADDR, _REQUEST | _DUMP, _ADDRESS.pack(0, 0, 0, 0, 0)):
+        if kind == _NEWADDR and _name_of(_ADDRESS.unpack_from(body)[4]) in devices:
+            told = _attributes(body[_ADDRESS.size :])
+            # Of a point-to-point device, IFA_ADDRESS is the other end's.
+            address = ipaddress.ip_address(told.get(_IFA_LOCAL) or told[_IFA_ADDRESS])
+            if not address.is_loopback:
+                found.append(str(address))
+    return found
 
 
 def _holder(address: bytes) -> str | None:

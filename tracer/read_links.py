@@ -1,9 +1,8 @@
 """From the files of the hosts' link samplers to `COUNTERS` and `FACTS`.
 
 Facts of these files: `netdev_event` (device, is_up, is_admin_up, is_gone, changes: ups and downs that it stands for,
-error_ns), `ib_port_event`
-(device, port, state, is_up, error_ns), `port_used` (kind, device, port, by), `sampler_gap` (for_ms), `links_unreadable`
-(what, why), `xid` and `sxid` (bus_id, xid), `sampler_off` (why).
+error_ns), `ib_port_event` (device, port, state, is_up, error_ns), `port_used` (kind, device, port, by), `host_address`
+(address), `sampler_gap` (for_ms), `links_unreadable` (what, why), `xid` and `sxid` (bus_id, xid), `sampler_off` (why).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roundk.tracer import read_calls, schema, template, words
 
@@ -69,7 +69,13 @@ def counters_of(samplers: Iterable[Sampler]) -> tuple[pa.Table, list[tuple[str, 
         rows, broken = _read(sampler.segments)
         cut += broken
         tables.append(_table(sampler, rows))
-    return pa.concat_tables(tables), cut
+    table = pa.concat_tables(tables)
+    names = [one["host"][0].as_py() for one in tables if len(one)]
+    if len(names) > len(set(names)):  # the port apart, since nulls come first
+        table = table.append_column("no_null", pc.fill_null(table["port"], -1))
+        keys = ("host", "device", "no_null", "counter", "time_ns")
+        table = table.sort_by([(key, "ascending") for key in keys]).drop_columns("no_null")
+    return table, cut
 
 
 def _read(paths: Sequence[str]) -> tuple[_Rows, list[tuple[str, str]]]:
@@ -230,6 +236,7 @@ _FACTS: Final = {
     "netdev": _Form("netdev_event", "{device} {went}", "device is_up is_admin_up is_gone changes error_ns"),
     "ib_port": _Form("ib_port_event", "port {port} of {device} became {state}", "device port is_up state error_ns"),
     "used": _Form("port_used", "{device} is used by the job, by {by}", "device port by"),
+    "address": _Form("host_address", "this host has the address {address}", "address"),
     "gap": _Form("sampler_gap", "link counters were not read for {for_ms} ms", "for_ms"),
     "unreadable": _Form("links_unreadable", "{what} cannot be read: {why}", "what why"),
     "xid": _Form("xid", "{text}", "bus_id xid"),

@@ -42,9 +42,23 @@ HOST_VARIABLE = "ROUNDK_HOST"
 _RANK_FILE = re.compile(r"rank-(\d+)-(\d+)(?:\.\d+)?\.jsonl")
 
 
+_told = ""
+
+
+def call_host(name: str) -> None:
+    """Give this host a name for this process, which its environment does not tell."""
+    global _told  # noqa: PLW0603 - a process is on one host
+    _told = name
+
+
+def told_host_name() -> str:
+    """The name that this host was given for the run; '' where it has its own."""
+    return os.environ.get(HOST_VARIABLE) or _told
+
+
 def full_host_name() -> str:
     """This host's name, as it is."""
-    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+    return told_host_name() or socket.gethostname()
 
 
 def host_name() -> str:

@@ -215,7 +215,7 @@ class SockDiag:
         for family in self._families:
             found += self._dump(family, _WANTED, MOST_SOCKETS - len(found))
         own = {flow.local_address for flow in found}
-        return [flow for flow in found if flow.peer_address not in own and not _is_loopback(flow.peer_address)]
+        return [flow for flow in found if not _is_loopback(flow.peer_address) and flow.peer_address not in own]
 
     def close(self) -> None:
         """Give the socket back."""

@@ -213,13 +213,25 @@ NOT_CALLED = {
     "methods:_Threads.__init__": "in a thread's first call; sets attributes",
     "netlink:Events.read": "needs a link that goes up or down; of the same fence as `Sampler.run`",
     "netlink:_holder": "needs a master on this host; of the same fence as `Sampler.run`",
+    "pacing:Readable.read": "nothing is in it",
+    "peers:Peers._tell": "everything can be read here; of the same fence as `Sampler.run`",
+    "peers:_bytes": "needs more than 64 peers; of the same fence as `Sampler.run`",
     "pidfd:exit_code": "depends on the kernel; of the same fence as `Watch.look`",
+    "sockdiag:_broken": "needs a kernel that answers something else; of the same fence as `Sampler.run`",
     "stacks:Stacks._enable.<locals>.taken": "sets a flag, then the original",
     "stacks:_Timer._others.<locals>.taken": "sets a flag, then the original",
     "tee:Tee.has_terminal": "the tests'",
     "template:_unpack": "at import",
 }
 """Functions that no job of `short_jobs.py` calls."""
+
+BY_MACHINE = {
+    "peers:Peers._ids_of": "needs a connection with another host; of the same fence as `Sampler.run`",
+    "peers:_store": "needs a connection with another host; of the same fence as `Sampler.run`",
+    "peers:_values": "needs a connection with another host; of the same fence as `Sampler.run`",
+    "sockdiag:_together": "needs a connection with another host; of the same fence as `Sampler.run`",
+}
+"""Functions that they call on some machines."""
 
 
 def short(name):
@@ -250,7 +262,7 @@ def cases_of(injected):
 
 def test_every_function_of_the_hooks_is_made_to_fail_or_there_is_a_reason_not_to(injected):
     assert {short(name) for name in injected["only from outside"]} == set(OUTSIDE)
-    assert {short(name) for name in injected["not called"]} == set(NOT_CALLED)
+    assert {short(name) for name in injected["not called"]} - set(BY_MACHINE) == set(NOT_CALLED)
     assert set(FENCE) <= {short(name) for name in injected["functions"]}
     assert injected["never failed"] == []
 

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from roundk.tracer import words
+from roundk.tracer import rundir, words
 from roundk.tracer.reader import read_run
 
 PYTHON = sys.executable
@@ -203,6 +203,32 @@ def test_every_run_has_its_links(tmp_path):
     assert set(table["kind"]) >= {"netdev", "tcp"}
     shown = subprocess.run([*harness.ROUNDK, "show", str(run)], capture_output=True, text=True, check=True).stdout
     assert f"Counters         {table.height:,} rows" in shown
+
+
+RANK = """
+import sys
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+dist.barrier()
+"""
+FORWARDER = """
+import json, os, pathlib, subprocess, sys
+site = os.environ["PYTHONPATH"].split(os.pathsep)[0]
+path = pathlib.Path(site, "config.json")
+path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(sys.argv[1])))
+subprocess.run([sys.executable, "-c", *sys.argv[2:]], env={"PYTHONPATH": site}, check=True)
+"""
+"""A launcher that gives its worker PYTHONPATH only, and may have been moved to another machine."""
+
+
+@pytest.mark.parametrize(("written", "host"), [({}, "node-7"), ({"machine": "another"}, rundir.host_name())])
+def test_a_rank_that_is_given_pythonpath_only_keeps_the_hosts_name(tmp_path, written, host):
+    run = tmp_path / "run"
+    command = [PYTHON, "-c", FORWARDER, json.dumps(written), RANK, str(tmp_path / "store")]
+    options = ["--host-name", "node-7", "--no-links"]
+    subprocess.run(roundk(run, *command, options=options), check=True, capture_output=True)
+    assert set(read_run(run).ranks["host"].to_pylist()) == {host}
+    assert {path.parent.name for path in run.glob("*/rank-*")} == {host}
 
 
 def test_links_can_be_left_out_and_read_from_elsewhere(tmp_path):

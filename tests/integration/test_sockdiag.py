@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 
+import polars as pl
 import pytest
+
+from roundk.tracer import reader
 
 FAR, ALSO_FAR, NEAR = "10.79.0.2", "10.79.0.3", "10.79.0.1"
 FAR_6, NEAR_6 = "fd79::2", "fd79::1"
@@ -267,3 +270,49 @@ def test_losses_show_as_retransmissions(hosts, watch):
     _, peers = watch(hosts.near, lambda _, peers: peers and peers[FAR]["retrans_total"] > 2)
     assert peers[FAR]["bytes_retrans"] > 0
     assert peers[FAR]["bytes_acked"] > 1
+
+
+def told(run, counter, peer):
+    rows = pl.from_arrow(reader.read_run(run).counters).filter(kind="peer", device=peer, counter=counter)
+    return rows["value"].to_list()
+
+
+def test_a_run_has_its_peers_and_its_addresses(hosts, tmp_path):
+    needs("nft", "nftables")
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "roundk", "run", "--dir", str(run), "--", "sleep", "60"]
+    job = subprocess.Popen(["ip", "netns", "exec", hosts.near, *command], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + PATIENCE_S
+
+    def wait_for(counter, peer, wanted):
+        while not any(run.glob("*/links-*.arrow")) or not any(wanted(value) for value in told(run, counter, peer)[-1:]):
+            assert time.monotonic() < until, (counter, peer)
+            time.sleep(0.2)
+
+    try:
+        sender = hosts.send("reads", FAR, ALSO_FAR, size=10_000)
+        assert sender.stdout.readline() == "sent\n"
+        for peer in (FAR, ALSO_FAR):
+            wait_for("flows", peer, lambda flows: flows == 1)
+        hosts.drop(ALSO_FAR)
+        tell(sender, 50_000)
+        wait_for("backoff", ALSO_FAR, lambda backoff: backoff > 1)
+        sender.kill()
+        wait_for("flows", FAR, lambda flows: flows == 0)
+    finally:
+        job.terminate()
+        job.wait(PATIENCE_S)
+    assert max(told(run, "send_queue", ALSO_FAR)) == 50_000
+    assert max(told(run, "retrans_total", ALSO_FAR)) > 1
+    assert set(told(run, "retrans_total", FAR)) == set(told(run, "backoff", FAR)) == {0}
+    found = pl.from_arrow(reader.read_run(run).facts).filter(pl.col("kind") == "host_address")
+    assert [json.loads(fields)["address"] for fields in found["fields"]] == [NEAR]
+
+
+ADDRESSES = "from roundk.tracer import netlink; print(*sorted(netlink.addresses({'lo', 'eth0'})))"
+
+
+def test_a_device_has_its_addresses(hosts):
+    asking = hosts.start(hosts.far, ADDRESSES)
+    told = {address for address in asking.stdout.readline().split() if not address.startswith("fe80:")}
+    assert told - {FAR_6} == {FAR, ALSO_FAR}, "and not those of every host"

@@ -291,11 +291,13 @@ def agent(rank: int) -> None:
 
 
 A_RANK = """
-import os, pathlib, signal, sys, time
+import os, pathlib, signal, socket, sys, time
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 run = pathlib.Path(os.environ.get("ROUNDK_DIR", "run"))
 run.mkdir(exist_ok=True)
 folder = next((path for path in run.iterdir() if path.is_dir()), run)
+server = socket.create_server(("127.0.0.1", 0))
+connection = socket.create_connection(server.getsockname())
 time.sleep(0.3)
 if "ROUNDK_DIR" in os.environ:
     os.kill(os.getppid(), signal.SIGUSR1)
@@ -349,8 +351,9 @@ def be_child_with_stdout(end: int, other: int) -> None:
         return
     os.close(end)
     if os.isatty(other):
-        time.sleep(0.3)
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        for rows in (40, 41, 42):  # the first may come before the launcher has looked, on a busy machine
+            time.sleep(0.3)
+            fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
     with contextlib.suppress(OSError):  # a terminal that nobody has open any more
         while data := os.read(other, 1 << 16):
             os.write(1, data)

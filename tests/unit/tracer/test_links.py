@@ -13,7 +13,20 @@ import pyarrow as pa
 import pytest
 import sysfs_tree
 
-from roundk.tracer import kmsg, links, linkstore, make_template, ports, reader, ring, rundir, schema, side, template
+from roundk.tracer import (
+    kmsg,
+    links,
+    linkstore,
+    make_template,
+    pacing,
+    ports,
+    reader,
+    ring,
+    rundir,
+    schema,
+    side,
+    template,
+)
 
 
 class Host:
@@ -191,6 +204,19 @@ def test_unchanged_is_told_apart_from_not_looked_at(host):
     assert changed[0] <= of["eth0", "rx_errors"][-1][0] <= changed[1], "nobody looked at it after that"
 
 
+def test_the_samples_of_two_samplers_of_one_host_are_in_order(host):
+    sysfs_tree.add_netdev(host.sys, "eth0")
+    sysfs_tree.add_port(host.sys, "mlx5_0", 1)
+    (host.sys / "class/infiniband/mlx5_0/hw_counters").mkdir()
+    (host.sys / "class/infiniband/mlx5_0/hw_counters/rx_write_requests").write_text("7\n")
+    other = Host(host.run.parent)
+    for one in (host, other):
+        one.begin().sampler.close()
+    table = counters(reader.read_run(host.run))
+    assert table["source"].n_unique() == 2
+    assert table.equals(table.sort("host", "device", "port", "counter", "time_ns", maintain_order=True))
+
+
 def test_devices_come_and_go(host):
     sysfs_tree.add_netdev(host.sys, "eth0")
     host.begin()
@@ -331,12 +357,12 @@ def test_the_jobs_ports_are_looked_at_more_often_while_a_call_is_stalled(tmp_pat
 
 def test_the_time_of_fast_reading_is_limited(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(links.time, "monotonic", lambda: now[0])
-    credit, fast = links._Credit(), 0
+    monkeypatch.setattr(pacing.time, "monotonic", lambda: now[0])
+    credit, fast = pacing.Credit(), 0
     for _ in range(4 * 3600):
         now[0] += 1
         fast += credit.may(wanted=True)
-    assert links._CREDIT_S <= fast <= links._CREDIT_S + links._EARNED * 4 * 3600
+    assert pacing.CREDIT_S <= fast <= pacing.CREDIT_S + pacing.EARNED * 4 * 3600
     for _ in range(60):
         now[0] += 1
         assert not credit.may(wanted=False)
