@@ -197,10 +197,10 @@ def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
 
 
 def addresses(trace: Trace) -> dict[str, str]:
-    """Hosts by the addresses that their connections have at their own end."""
-    found = {}
+    """Hosts by the addresses that they have; not by one that several have, as a bridge of containers."""
+    found: dict[str, set[str]] = {}
     for fact in told(trace, ("host_address",)):
         address = fact.text_of("address")
         if address and fact.host:
-            found[address] = fact.host
-    return found
+            found.setdefault(address, set()).add(fact.host)
+    return {address: next(iter(hosts)) for address, hosts in found.items() if len(hosts) == 1}

@@ -60,6 +60,10 @@ def finding(case: Case, errors: list[Ending]) -> Finding:
         errors: Ends that nobody brought about from outside; one at least.
     """
     own = [e for e in errors if not _is_echo(case, e)]
+    # What came before all that it could be an echo of is none.
+    began = min((at for e in own if (at := _at(e)) is not None), default=None)
+    if own and began is not None and all(_is_bare(e) for e in own):
+        own += [e for e in errors if e not in own and _is_bare(e) and (at := _at(e)) is not None and at < began]
     return _own(case, own, errors) if own else _only_echoes(case, errors)
 
 
@@ -140,8 +144,15 @@ def _is_close(one: Ending, first: Ending) -> bool:
     return at is None or began is None or at - began <= TOGETHER_NS
 
 
+def _is_bare(ending: Ending) -> bool:
+    """Nothing but a code is told of its end."""
+    return ending.how is How.EXIT_CODE
+
+
 def _is_rival(one: Ending, first: Ending) -> bool:
     """Both raised something of their own, and without times nothing tells which came of the other."""
+    if _is_bare(one) and _is_bare(first):
+        return _is_close(one, first) and _at(one) != _at(first)
     untimed = _at(one) is None or _at(first) is None
     return untimed and one.how is How.EXCEPTION and first.how is How.EXCEPTION and not _is_unsure(one)
 

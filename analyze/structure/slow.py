@@ -71,12 +71,10 @@ class Slow:
 
     Attributes:
         finding: The structure; its cause is to be asked of the links.
-        windows: Begin and end of each long transfer, Unix ns.
         is_much: They took a large share of the run: they count whatever explains them.
     """
 
     finding: Finding
-    windows: tuple[tuple[int, int], ...]
     is_much: bool
 
 
@@ -87,8 +85,10 @@ def transfers(case: Case) -> Slow | None:
         case: The case.
     """
     rounds = _measured(case)
-    long = _long(rounds)
-    lost, span = int(long["excess_ns"].sum()), straggler.span_ns(rounds)
+    long, span = _long(rounds), straggler.span_ns(rounds)
+    lost = int(long["excess_ns"].sum())
+    if (held := _held(case, long)) and lost >= straggler.LOST_SHARE * span:
+        return Slow(_by_stops(case, list(long.iter_rows(named=True)), held), is_much=True)
     worst = long.filter(pl.col("excess_ns") >= LONG_STALL_NS, pl.col("transfer_ns") >= LONG_TIMES * pl.col("usual_ns"))
     is_much = long.height > 0 and lost >= LOST_SHARE * span
     is_much = is_much or (worst.height > 0 and lost >= straggler.LOST_SHARE * span)
@@ -97,12 +97,10 @@ def transfers(case: Case) -> Slow | None:
         long = stalls if stalls.height else _stretches(rounds)
         if long.is_empty():
             return None
-        lost = int(long["excess_ns"].sum())
+        lost, held = int(long["excess_ns"].sum()), _held(case, long)
     rows = list(long.iter_rows(named=True))
-    windows = tuple((row["last_enter_ns"], row["last_enter_ns"] + row["transfer_ns"]) for row in rows)
-    held = _stopped(case, rows, windows)
     finding = _by_stops(case, rows, held) if held else _finding(case, rows, lost, span)
-    return Slow(finding, windows, is_much or bool(held))
+    return Slow(finding, is_much or bool(held))
 
 
 def _long(rounds: pl.DataFrame) -> pl.DataFrame:
@@ -146,11 +144,13 @@ def _measured(case: Case) -> pl.DataFrame:
     )
 
 
-def _stopped(case: Case, rows: list[dict[str, Any]], windows: tuple[tuple[int, int], ...]) -> list[Stop]:
-    """Stops of one member's process that fill most of what the long transfers lost."""
+def _held(case: Case, long: pl.DataFrame) -> list[Stop]:
+    """Stops of one member's process that fill most of what long transfers lost."""
+    rows = list(long.iter_rows(named=True))
+    windows = [(row["last_enter_ns"], row["last_enter_ns"] + row["transfer_ns"]) for row in rows]
     members = {rank for row in rows for rank in case.member_ranks(row["group"])}
     lost = sum(row["excess_ns"] for row in rows)
-    return filling([stop for stop in case.stops if stop.rank in members], windows, lost)
+    return filling([stop for stop in case.stops if stop.rank in members], windows, lost) if rows else []
 
 
 def _finding(case: Case, rows: list[dict[str, Any]], lost: int, span: int) -> Finding:

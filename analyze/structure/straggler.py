@@ -46,7 +46,7 @@ PAUSE_NS: Final = 200 * NS_PER_MS
 """Least lateness of a single pause worth a verdict beside that on a stuck run."""
 
 LONG_PAUSE_NS: Final = 1_000 * NS_PER_MS
-"""Least lateness that is told of a run that was not slow by it, where its cause is sure."""
+"""Least lateness of single pauses that is told of a run that did not get stuck: of short jobs less is a large part."""
 
 PAUSE_ROUNDS: Final = 8
 """Rounds of a group from which on one of them can stand out."""
@@ -130,12 +130,15 @@ def pauses(case: Case, known: set[int], *, is_stuck: bool) -> list[Finding]:
         (lost, _finding(case, late.filter(pl.col("last_rank") == rank), span))
         for rank, lost in ranks.head(1).iter_rows()
     ]
-    return [finding for lost, finding in found if is_stuck or lost >= LOST_SHARE * span or _is_sure(finding, lost)]
+    return [
+        finding
+        for lost, finding in found
+        if is_stuck or (lost >= LONG_PAUSE_NS and (lost >= LOST_SHARE * span or _is_sure(finding)))
+    ]
 
 
-def _is_sure(finding: Finding, lost_ns: int) -> bool:
-    sure = finding.reason is not None and finding.reason.confidence is Confidence.HIGH
-    return sure and lost_ns >= LONG_PAUSE_NS
+def _is_sure(finding: Finding) -> bool:
+    return finding.reason is not None and finding.reason.confidence is Confidence.HIGH
 
 
 def judged(case: Case) -> pl.DataFrame:

@@ -349,3 +349,30 @@ def test_segments_sent_again_that_are_few_of_all_do_not_make_a_link_bad():
     for host in range(4):
         lab.count(f"h{host}", "OutSegs", *range(0, 1_000_000, 100_000))
     assert said(lab.first()) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
+
+
+def test_many_short_stops_inside_transfers_are_one_straggler():
+    """A process that is stopped and continued in turns: no single transfer is long, and all stops are of one rank."""
+    lab = Lab().good(20)
+    for _ in range(7):
+        begin = lab.job.clock
+        lab.slow(0.33).stopped(2, begin + 0.02, begin + 0.3).good(3)
+        lab.job.clock += 0.4
+    assert said(lab.quiet().first()) == ("STRAGGLER", "PROCESS_STOPPED", (2,), [])
+
+
+def test_a_port_that_drops_packets_while_it_is_up():
+    lab = Lab().hang().count("h3", "TCPTimeouts", 0, 0, 0, 0, 2, 9).count("h0", "TCPTimeouts", 0, 0, 0, 0, 1, 4)
+    lab.count("h3", "tx_dropped", 0, 0, 0, 0, 20, 56, kind="netdev", device="eth0")
+    verdict = lab.report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "MTU_MISMATCH", (), [("h3", "eth0")])
+
+
+def test_the_first_large_message_hangs_after_small_ones_that_passed():
+    lab = Lab()
+    lab.job.hang(numel=1 << 20)
+    lab.count("h3", "TCPTimeouts", 0, 0, 0, 0, 2, 9)
+    lab.edge(3, 2, "backoff", 0, 0, 0, 0, 1, 4).edge(2, 1, "backoff", 0, 0, 0, 0, 1, 4)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "MTU_MISMATCH", (), [("h2", "eth0")])
+    assert "first large" in verdict.summary
