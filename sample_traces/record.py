@@ -1,7 +1,11 @@
 """Record the sample traces anew from real gloo jobs: `python sample_traces/record.py [NAME...]`, with roundk and torch.
 
-The jobs run in a neutral folder under a neutral host name, so that what they record needs no rewriting: the paths in a
-sample are those of `/tmp/demo`. Each sample's `expected.json` is written by hand, in `SAMPLES` below.
+The jobs run in a neutral folder under neutral host names, so that what they record needs no rewriting: the paths in a
+sample are those of `/tmp/demo`. The samples of `lab_samples.py` need the fault lab: root, iproute2, nftables, ethtool
+and a C compiler. The `expected.json` of the others is written by hand, in `SAMPLES` below.
+
+Exit codes: 0; 1: roundk does not explain a new recording as it should, so the old one was kept; 2: nothing can be
+recorded here.
 """
 
 from __future__ import annotations
@@ -16,10 +20,14 @@ import sysconfig
 import tempfile
 from typing import Any, NamedTuple
 
+import lab_samples
+from trim import trim
+
 HERE = pathlib.Path(__file__).parent
 SCRIPTS = HERE.parent / "tests" / "integration" / "scripts"
 DEMO = pathlib.Path(tempfile.gettempdir()) / "demo"
 HOST = "node-a"
+RANKS = 4
 LIMIT_S = 120
 GROUP_TIMEOUT_S = 15
 
@@ -44,8 +52,10 @@ def _failed(structure: str, detail: str, cause: str, rank: int, seq: int, op: st
         "detail": detail,
         "cause": cause,
         "culprit_ranks": [rank],
+        "culprit_links": [],
         "seq": seq,
         "op": op,
+        "must_not_blame": {"ranks": [other for other in range(RANKS) if other != rank], "hosts": []},
     }
 
 
@@ -64,8 +74,10 @@ SAMPLES = {
             "detail": None,
             "cause": None,
             "culprit_ranks": [],
+            "culprit_links": [],
             "seq": None,
             "op": None,
+            "must_not_blame": {"ranks": list(range(RANKS)), "hosts": [HOST]},
         },
     ),
     "never_entered": Sample(
@@ -82,38 +94,56 @@ SAMPLES = {
 }
 
 
+def _env() -> dict[str, str]:
+    """The variables that give a job the neutral names of interpreter, torch and roundk."""
+    return {
+        "PATH": f"{DEMO / 'bin'}{os.pathsep}{DEMO / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(DEMO / "roundk"),
+    }
+
+
 def record(name: str, sample: Sample) -> None:
     """Run the sample's job in the neutral folder and keep its run directory and its `expected.json`."""
     shutil.copy(SCRIPTS / f"{sample.script}.py", DEMO / "train.py")
     run = DEMO / "run"
     env = {
         **os.environ,
-        "PATH": f"{DEMO / 'bin'}{os.pathsep}{DEMO / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(DEMO / "roundk"),
+        **_env(),
         "ROUNDK_HOST": HOST,
         "GROUP_TIMEOUT_S": str(GROUP_TIMEOUT_S),
         **sample.fault,
     }
-    command = [
-        "roundk",
-        "run",
-        "--no-logs",
-        "--dir",
-        "run",
-        "--",
-        "torchrun",
-        "--standalone",
-        "--nproc-per-node",
-        "4",
-        "train.py",
-    ]
+    # The links here are those of the recording machine, with its addresses: they are no part of a sample.
+    options = ["--no-logs", "--no-links", "--dir", "run"]
+    job = ["torchrun", "--standalone", "--nproc-per-node", str(RANKS), "train.py"]
+    command = ["roundk", "run", *options, "--", *job]
     subprocess.run(command, cwd=DEMO, env=env, timeout=LIMIT_S, check=False)
-    for folder in run.glob("*/site-*"):
-        shutil.rmtree(folder)  # the start-up code that `roundk run` gave to the job
+    keep(name, run, sample.expected)
+
+
+def keep(name: str, run: pathlib.Path, expected: dict[str, Any]) -> None:
+    """Put a run directory and its `expected.json` in the place of a sample."""
+    trim(run)
     target = HERE / name
     shutil.rmtree(target, ignore_errors=True)
     shutil.move(run, target)
-    (target / "expected.json").write_text(json.dumps(sample.expected, indent=2) + "\n")
+    (target / "expected.json").write_text(json.dumps(expected, indent=2) + "\n")
+
+
+def record_in_lab(names: list[str]) -> int:
+    """Have the fault lab record samples; gives how many it could not, or that roundk does not explain."""
+    recorded = lab_samples.record(names, DEMO, _env())
+    bad = 0
+    for name in names:
+        if name not in recorded:
+            bad += 1
+            print(f"{name}: not recorded, the old sample is kept: the fault lab failed", file=sys.stderr)
+        elif wrong := lab_samples.wrong(recorded[name]):
+            bad += 1
+            print(f"{name}: the old sample is kept; wrong in the new one: {'; '.join(wrong)}", file=sys.stderr)
+        else:
+            keep(name, lab_samples.run_of(recorded[name]), lab_samples.expected(recorded[name]))
+    return bad
 
 
 def neutral_folder() -> None:
@@ -136,15 +166,28 @@ def neutral_folder() -> None:
     shutil.copy(SCRIPTS / "faults.py", DEMO)
 
 
-def main() -> None:
+def main() -> int:
     """Record the samples named on the command line, or all."""
+    names = sys.argv[1:] or [*SAMPLES, *lab_samples.SCENARIOS]
+    if unknown := [name for name in names if name not in SAMPLES and name not in lab_samples.SCENARIOS]:
+        known = ", ".join([*SAMPLES, *lab_samples.SCENARIOS])
+        print(f"there is no sample {', '.join(unknown)}; there are {known}", file=sys.stderr)
+        return 2
+    of_lab = [name for name in names if name in lab_samples.SCENARIOS]
     neutral_folder()
     try:
-        for name in sys.argv[1:] or SAMPLES:
-            record(name, SAMPLES[name])
+        bad = record_in_lab(of_lab) if of_lab else 0
+        for name in names:
+            if name in SAMPLES:
+                record(name, SAMPLES[name])
+    except lab_samples.LabMissingError:
+        print(f"nothing was recorded: these need the fault lab: {', '.join(of_lab)}", file=sys.stderr)
+        print(f"without it, record these: {' '.join(SAMPLES)}", file=sys.stderr)
+        return 2
     finally:
         shutil.rmtree(DEMO)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

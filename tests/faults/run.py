@@ -114,6 +114,8 @@ def _judged(recorded, place, arguments):
         report = verdicts.analyze_without_links(recorded.run, recorded.now_ns)
         (place / "verdict-without-links.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         without = verdicts.judge(report, recorded.truth, recorded.form, links=False)
+    wrong = [*judged.wrong, *(without.wrong if without else ())]
+    (place / "wrong.json").write_text(json.dumps(wrong) + "\n", encoding="utf-8")
     return Outcome(recorded.scenario, recorded.form, judged, without, recorded.wall_s)
 
 
