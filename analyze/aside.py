@@ -103,7 +103,8 @@ def _faults(case: Case, root: Finding, shown: set[tuple[str, str]]) -> list[Evid
 def _key(fact: Told) -> _Key:
     """Of one burst are the lines of one fault on one device, or of one event of a port."""
     what = fact.number_of("xid") or fact.text_of("event") or fact.number_of("pid")
-    return fact.kind, fact.host, fact.rank, fact.text_of("device") or fact.text_of("bus_id"), what
+    place = fact.text_of("device") or fact.text_of("bus_id"), fact.number_of("port")
+    return fact.kind, fact.host, fact.rank, place, what
 
 
 def _why(case: Case, root: Finding, fact: Told) -> str:
@@ -126,7 +127,8 @@ def _why_no_link(case: Case, root: Finding, fact: Told) -> str:
     if fact.kind == "link_up":
         return "the port came up"
     unused = onpath.unused_ports(case, onpath.path_of(case, root))
-    is_unused = any(one.host == fact.host and one.device == fact.text_of("device") for one in unused)
+    place = fact.host, fact.text_of("device"), fact.number_of("port")
+    is_unused = any((one.host, one.device, one.port) == place for one in unused)
     return "the group does not use that port" if is_unused else ""
 
 

@@ -143,8 +143,8 @@ class Case:
 
     @functools.cached_property
     def alive(self) -> bool:
-        """The job is not known to have ended, and something of it moved within the last minute."""
-        return not (self.ended or self.trace.is_post_mortem) and self.now_ns - self.last_alive_ns <= LIVE_NS
+        """The job is not known to have ended, and something of it moved within the last minute (by any clock)."""
+        return not (self.ended or self.trace.is_post_mortem) and abs(self.now_ns - self.last_alive_ns) <= LIVE_NS
 
     @functools.cached_property
     def in_order(self) -> bool:

@@ -233,6 +233,7 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
     names_rank = alone and not is_link and trouble.rank is not None
     # The kernel's line about its process is exit information.
     is_dead = path.is_culprits and trouble.cause is Cause.OOM_KILLED and trouble.rank is not None
+    end = trouble.device if trouble.port is None else f"{trouble.device or 'a device'} port {trouble.port}"
     return replace(
         finding,
         detail=Detail.DEAD if is_dead and finding.detail in _NOT_ENDED else finding.detail,
@@ -246,7 +247,7 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
         reason=Reason(trouble.cause, sure, because, (*shown, *confirmed), tuple(against)),
         evidence=(*finding.evidence, *shown, *confirmed),
         next_steps=(
-            *steps(trouble.cause, sure, host or trouble.what, trouble.device),
+            *(_shared_steps(rivals) if is_link and rivals else steps(trouble.cause, sure, host or trouble.what, end)),
             # What became of it is told now.
             *(() if is_dead and finding.detail in _NOT_ENDED else finding.next_steps),
         ),
@@ -305,6 +306,11 @@ def _by_lost(finding: Finding, path: Path, lost: Lost) -> Finding:
             *finding.next_steps,
         ),
     )
+
+
+def _shared_steps(rivals: list[Suspicion]) -> tuple[str, ...]:
+    names = ", ".join(sorted({str(one.trouble.host) for one in rivals})[:_SHOWN])
+    return (f"ports of several hosts went down together, {names} among them: look first at the switch that they share",)
 
 
 def steps(cause: Cause, sure: Confidence, where: str, device: str | None) -> tuple[str, ...]:

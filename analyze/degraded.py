@@ -1,7 +1,8 @@
 """Links that work badly without going down: packets are lost, are too large for a hop, arrive late or queue up.
 
 Asked where a round was slow or hangs that all members entered, and no fault that a machine told of explains it. What is
-bad on edges without a common end is of no host: the fabric between them is congested.
+bad on edges without a common end is of no host: the fabric between them is congested. The ports of InfiniBand and RoCE
+are asked first, since their traffic is not seen by TCP. What their counters say is `fabric.py`'s.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-import polars as pl
-
-from roundk.analyze import flows, onpath
+from roundk.analyze import fabric, flows, mtu, onpath
 from roundk.analyze.case import Case
+from roundk.analyze.fabric import Fabric, Narrow, Rise
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.flows import Edge, Traffic
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.onpath import Path
 from roundk.analyze.phrases import NS_PER_S, duration
-from roundk.analyze.told import short_host
 
 _ASKED: Final = frozenset(
     {
@@ -33,7 +32,11 @@ _ASKED: Final = frozenset(
 MARGIN_NS: Final = NS_PER_S
 """Counters are read once a second, and a transfer hangs from a moment in which it had run for a while."""
 
-_MTU_COUNTERS: Final = ("TCPMTUPFail", "FragFails", "InTooBigErrors")
+_USES: Final = ("used", "unknown")
+"""Ports whose counters are asked: those that the group uses, and those of which nothing tells whether it does."""
+_ON_TCP: Final = "gloo"
+_SEVERAL: Final = 2
+"""Hosts from which on a trouble is one of what lies between them."""
 _SHOWN: Final = 3
 _US: Final = 1_000
 
@@ -49,6 +52,8 @@ class _Found:
     hosts: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    links: tuple[tuple[str, str, int | None], ...] = ()
+    """Empty: the first port that the group uses on each of `hosts`."""
 
 
 def explained(case: Case, finding: Finding) -> Finding:
@@ -66,8 +71,9 @@ def explained(case: Case, finding: Finding) -> Finding:
     until = None if finding.until_ns is None else finding.until_ns + MARGIN_NS
     seen = flows.traffic(case.trace, finding.onset_ns - MARGIN_NS, until)
     seen = _of(seen, path.hosts)
-    found = _mtu(case, finding, path, seen) or _loss(finding, seen) or _slow(seen)
-    return finding if found is None else _with(finding, path, found)
+    ports = _ports(case, finding, path)
+    found = _mtu(case, finding, path, seen) or _by_ports(finding, path, ports) or _loss(finding, seen) or _slow(seen)
+    return _with_others(finding, ports) if found is None else _with(finding, path, found)
 
 
 def _of(seen: Traffic, hosts: frozenset[str]) -> Traffic:
@@ -81,7 +87,7 @@ def _of(seen: Traffic, hosts: frozenset[str]) -> Traffic:
 
 
 def _with(finding: Finding, path: Path, found: _Found) -> Finding:
-    links = tuple(
+    links = found.links or tuple(
         (host, device, None) for host in found.hosts for device in sorted(path.ports.get(host, frozenset()))[:1]
     )
     return replace(
@@ -95,26 +101,143 @@ def _with(finding: Finding, path: Path, found: _Found) -> Finding:
     )
 
 
+def _ports(case: Case, finding: Finding, path: Path) -> Fabric:
+    """What the counters of InfiniBand and RoCE ports tell."""
+    uses = _USES if _may_be_ib(case, finding) else ("used",)
+
+    def is_of(host: str, device: str, port: int | None) -> bool:
+        return host in path.hosts and path.use(host, device, port) in uses
+
+    # A hang may stand for hours; what made it shows itself while the transport tries again.
+    until = finding.until_ns or (finding.onset_ns or 0) + onpath.retry_budget_ns(case.trace)
+    return fabric.fabric(case.trace, (finding.onset_ns or 0) - MARGIN_NS, until + MARGIN_NS, is_of)
+
+
+def _by_ports(finding: Finding, path: Path, seen: Fabric) -> _Found | None:
+    return _bad_port(finding, path, seen) or _congested(finding, seen) or _lost_by_ports(seen)
+
+
+def _with_others(finding: Finding, seen: Fabric) -> Finding:
+    """A finding that nothing explains, with what the ports counted all the same."""
+    why = (
+        (seen.alike, "many hosts alike"),
+        (seen.disordered, "normal with adaptive routing"),
+        (seen.waits, "one host"),
+    )
+    pieces = [
+        replace(piece, what=f"seen, not taken as the cause ({text}): {piece.what}")
+        for rises, text in why
+        for piece in fabric.shown(rises)
+    ]
+    new = [piece for piece in pieces if piece not in finding.evidence]
+    return replace(finding, evidence=(*finding.evidence, *new)) if new else finding
+
+
+def _may_be_ib(case: Case, finding: Finding) -> bool:
+    """Whether a group may send over HCAs of which nothing tells that it does: gloo does not."""
+    return finding.group in case.groups and case.groups[finding.group].backend != _ON_TCP
+
+
+def _bad_port(finding: Finding, path: Path, seen: Fabric) -> _Found | None:
+    """Errors, or a lower rate, on a port while those of most other hosts are quiet."""
+    found: tuple[Rise | Narrow, ...] = (*seen.narrow, *seen.bad)
+    if not found:
+        return None
+    places = tuple(dict.fromkeys(one.place for one in found))
+    where = ", ".join(f"{fabric.named(place)} of {place[0]}" for place in places[:_SHOWN])
+    ends = " and of ".join(
+        f"{host}, {device}{'' if port is None else f' port {port}'}" for host, device, port in places[:_SHOWN]
+    )
+    against = _against(path, seen, places)
+    is_slow = finding.structure is Structure.SLOW_TRANSFER
+    if not is_slow:
+        against += ("that a port counts errors does not say that nothing gets through",)
+    counters = sorted({one.counter for one in seen.bad if one.place in places})
+    what = f"counts errors ({', '.join(counters)})" if counters else "became slower"
+    one_port = len(places) == 1
+    return _Found(
+        cause=Cause.LINK_DEGRADED,
+        sure=onpath.lowered(Confidence.MEDIUM, len(against)),
+        because=f"port {where} {what}, and no port went down",
+        evidence=fabric.shown(found),
+        hosts=tuple(dict.fromkeys(host for host, _, _ in places)) if one_port or is_slow else (),
+        against=against,
+        steps=(
+            f"look at the cable, the transceiver and the switch port of {ends}; compare width and rate with others",
+        ),
+        links=places if one_port or is_slow else (),
+    )
+
+
+def _against(path: Path, seen: Fabric, places: tuple[tuple[str, str, int | None], ...]) -> tuple[str, ...]:
+    """What speaks against ports that stand out."""
+    found = []
+    if any(path.use(*place) != "used" for place in places):
+        found.append("whether the group's traffic goes over that port is not told")
+    if any(one.usual_per_s is None for one in seen.bad if one.place in places):
+        found.append("what it counted before the trouble is not told")
+    if len(seen.hosts) < len(path.hosts):
+        missing = ", ".join(sorted(path.hosts - seen.hosts)[:_SHOWN])
+        found.append(f"the ports of {missing} were not read in that time")
+    return tuple(found)
+
+
+def _congested(finding: Finding, seen: Fabric) -> _Found | None:
+    """Data wait, or are marked, on several hosts; or come in another order and are lost there."""
+    signs = seen.waits
+    if len(fabric.hosts_of(signs)) < _SEVERAL:
+        order, lost = fabric.hosts_of(seen.disordered), fabric.hosts_of(seen.lost)
+        signs = (*seen.disordered, *seen.lost) if min(len(order), len(lost)) >= _SEVERAL else ()
+    if not signs:
+        return None
+    hosts = fabric.hosts_of(signs)
+    what = "data wait or are marked" if seen.waits else "packets come in another order and are sent again"
+    is_slow = finding.structure is Structure.SLOW_TRANSFER
+    return _Found(
+        cause=Cause.CONGESTION,
+        sure=Confidence.MEDIUM if is_slow else Confidence.LOW,
+        because=f"{what} on ports of {len(hosts)} of {len(seen.hosts)} hosts, and none stands out by errors",
+        evidence=fabric.shown((*seen.waits, *seen.disordered, *seen.lost)),
+        steps=("look at the switches between these hosts: queues, ECN and PFC, shared uplinks, another job there",),
+    )
+
+
+def _lost_by_ports(seen: Fabric) -> _Found | None:
+    """Packets of some senders are lost; whose link loses them is not told."""
+    if not seen.lost:
+        return None
+    hosts = fabric.hosts_of(seen.lost)
+    return _Found(
+        cause=Cause.LINK_DEGRADED,
+        sure=Confidence.LOW,
+        because=f"packets are lost: ports of {', '.join(hosts[:_SHOWN])} had to send again, and no port went down",
+        evidence=fabric.shown(seen.lost),
+        against=("on the way to whom is not told: who has to send again suffers",),
+        steps=(f"look at the links between {', '.join(hosts[:_SHOWN])} and their peers",),
+    )
+
+
 def _loss(finding: Finding, seen: Traffic) -> _Found | None:
-    """Packets that do not arrive, with both ports up."""
-    edges = seen.stalled or (seen.lossy if seen.timeouts else ())
+    """Packets that do not arrive, or not in order, with both ports up."""
+    is_slow = finding.structure is Structure.SLOW_TRANSFER
+    edges = next((one for one in ((seen.lossy, seen.stalled) if is_slow else (seen.stalled, seen.lossy)) if one), ())
     if not edges and not seen.timeouts:
         return None
-    is_slow = finding.structure is Structure.SLOW_TRANSFER
-    what = "packets are lost" if is_slow else "packets are not acknowledged"
-    shown = (*_shown(edges), *(() if edges else _timeouts(seen)))
+    cause, what = Cause.LINK_DEGRADED, "packets are lost" if is_slow else "packets are not acknowledged"
+    if is_slow and edges and not seen.timeouts and all(edge.reordered for edge in edges):
+        cause, what = Cause.CONGESTION, "packets arrive out of order and are sent again"
     if not edges:
-        return _loss_by_hosts(seen, what, shown)
+        return _loss_by_hosts(seen, what, _timeouts(seen))
     ends = flows.common_ends(edges)
     if not ends:
         return _Found(
             cause=Cause.CONGESTION if is_slow else Cause.TRANSPORT_ERROR,
             sure=Confidence.LOW,
             because=f"{what} between several hosts that have no end in common",
-            evidence=shown,
+            evidence=_shown(edges),
             steps=("look at the switches between these hosts: queues, drops, an uplink that several flows share",),
         )
-    return _at(Cause.LINK_DEGRADED, what, edges, ends, shown)
+    return _at(cause, what, edges, ends, _shown(edges))
 
 
 def _at(cause: Cause, what: str, edges: tuple[Edge, ...], ends: list[str], shown: tuple[Evidence, ...]) -> _Found:
@@ -187,58 +310,16 @@ def _timeouts(seen: Traffic) -> tuple[Evidence, ...]:
 
 def _mtu(case: Case, finding: Finding, path: Path, seen: Traffic) -> _Found | None:
     """A hop that large packets do not pass."""
-    if finding.structure is Structure.SLOW_TRANSFER:
+    if finding.structure is Structure.SLOW_TRANSFER or not (seen.timeouts or seen.stalled):
         return None
-    sizes = _sizes(case, path)
-    told = _path_mtu(case, path, finding.onset_ns)
-    if not (seen.timeouts or seen.stalled) or (len(set(sizes.values())) < 2 and not told):
+    hop = mtu.hop(case, finding, path)
+    if hop is None:
         return None
-    usual = max(set(sizes.values()), key=list(sizes.values()).count) if sizes else None
-    odd = sorted(place for place, size in sizes.items() if size != usual)
-    hosts = tuple(dict.fromkeys(host for host, _ in odd))
-    shown = tuple(
-        Evidence(f"{host}: mtu of {device} is {sizes[host, device]}, of most others {usual}") for host, device in odd
-    )
     return _Found(
         cause=Cause.MTU_MISMATCH,
         sure=Confidence.MEDIUM,
-        because="large packets do not get through: "
-        + (f"the MTU of {', '.join(hosts)} differs from that of the others" if hosts else "the path's MTU is smaller"),
-        evidence=(*shown, *told, *_shown(seen.stalled)),
-        hosts=hosts[:1],
+        because=f"large packets do not get through: {hop.because}",
+        evidence=(*hop.evidence, *_shown(seen.stalled)),
+        hosts=(hop.hosts or tuple(flows.common_ends(seen.stalled)))[:1],
         steps=("set one MTU on all hosts and switch ports of the job; ping -M do -s SIZE between the hosts shows it",),
-    )
-
-
-def _sizes(case: Case, path: Path) -> dict[tuple[str, str], int]:
-    """The last MTU of the ports that the group uses, by host and device."""
-    rows = case.trace.counters.filter(
-        pl.col("kind") == "netdev", pl.col("counter") == "mtu", pl.col("value").is_not_null()
-    )
-    found = {}
-    for host, device, value in rows.sort("time_ns").select("host", "device", "value").iter_rows():
-        name = short_host(host) or ""
-        if name in path.hosts and device in path.ports.get(name, frozenset()):
-            found[name, device] = int(value)
-    return found
-
-
-def _path_mtu(case: Case, path: Path, onset_ns: int | None) -> tuple[Evidence, ...]:
-    """Counters of the path's MTU that moved since the waiting began."""
-    rows = case.trace.counters.filter(
-        pl.col("kind") == "tcp",
-        pl.col("counter").is_in(_MTU_COUNTERS),
-        pl.col("value").is_not_null(),
-        pl.col("time_ns").is_null() | (pl.col("time_ns") >= (onset_ns or 0) - MARGIN_NS),
-    )
-    keys = ["host", "counter"]
-    moved = (
-        rows.sort("time_ns")
-        .group_by(keys, maintain_order=True)
-        .agg(moved=pl.col("value").last() - pl.col("value").first(), source=pl.col("source").last())
-    )
-    return tuple(
-        Evidence(f"{host}: {counter} went up by {delta}", source)
-        for host, counter, delta, source in moved.filter(pl.col("moved") > 0).iter_rows()
-        if short_host(host) in path.hosts
     )

@@ -35,6 +35,7 @@ from roundk.analyze.structure import (
     unrecorded,
 )
 from roundk.analyze.trace import Trace
+from roundk.analyze.troubles import LINK_CAUSES
 from roundk.analyze.verdict import Report, status_of
 from roundk.analyze.waitfor import WaitFor, wait_for
 
@@ -107,8 +108,11 @@ def _slow(case: Case, named: set[int]) -> list[Finding]:
     if long.is_much and not late and not long.finding.culprits:
         late = [finding for finding in straggler.busy(case) if not named.intersection(finding.culprits)]
     found = cause.explained(case, long.finding)
-    # What cost little counts where something on the path explains it.
-    is_told = found.reason is not None and found.reason.cause is not Cause.UNDETERMINED
+    # What cost little counts where something on the path explains it, and what cost very little where an event does.
+    why = Cause.UNDETERMINED if found.reason is None else found.reason.cause
+    is_told = why in LINK_CAUSES or (why is not Cause.UNDETERMINED and long.is_some)
+    if why is Cause.UNDETERMINED:
+        found = replace(found, doubts=(*found.doubts, "nothing that is recorded shows why: busy hosts look the same"))
     return [*late, found] if long.is_much or is_told else late
 
 

@@ -412,10 +412,13 @@ _CAUSES: Final = {
     ),
     "LINK_DEGRADED": Meaning(
         "a link works, but badly",
-        "Symbol, FEC or retransmit rates of a port stand out from its peers' and from its own past, or its rate is "
-        "lower, without it going down.",
-        "Counters sampled over the run, on this host and on others.",
-        "Congestion, where many ports show the same.",
+        "While a round is slow or hangs, packets of one host are lost or sent again, or errors of a port that the "
+        "group uses (symbol errors, retraining) rise faster than on other hosts and than before, or its rate fell, "
+        "without it going down.",
+        "Counters sampled over the run, on this host and on others. Who has to send again suffers: without the state "
+        "of connections, or an error on a port, no host is named.",
+        "The same on many hosts, or all along; rates below the published thresholds; ports that the group does not "
+        "use.",
         "Check cable and transceiver; compare width and speed of the port with its peers'.",
     ),
     "TRANSPORT_ERROR": Meaning(
@@ -428,16 +431,20 @@ _CAUSES: Final = {
     ),
     "CONGESTION": Meaning(
         "the fabric is congested",
-        "Pause frames, congestion notifications or waiting ticks rise on many hosts at once, with no link down.",
-        "Counters of many hosts from the same time.",
-        "One bad link that makes its neighbours wait.",
+        "While a round is slow, data wait for credits or are marked on the ports of several hosts at once, packets "
+        "come in another order and are sent again, or round trips take many times what they took, with no link down.",
+        "Counters of several hosts from the same time. No port is named; of longer round trips the end that they have "
+        "in common.",
+        "One bad link that makes its neighbours wait (LINK_DEGRADED). Another order alone: adaptive routing makes it.",
         "Look at the switches: oversubscription, ECN and PFC settings, another job on the same fabric.",
     ),
     "MTU_MISMATCH": Meaning(
         "ends of a path have different MTUs",
-        "Small messages pass and large ones hang, or ports that talk to each other have different MTUs.",
-        "MTUs of both ends, or an error that names it.",
-        "A lossy link.",
+        "Small messages pass and large ones hang: packets are not acknowledged, and the ports that the group uses have "
+        "different MTUs, TCP counted that its path takes smaller packets, or a port drops packets while it is up.",
+        "MTUs of all ends, counters of the path's MTU (TCPMTUPFail, FragFails), drops of a port, or a hang at the "
+        "first large message after small ones; and timeouts of TCP beside them.",
+        "Different MTUs of a job whose packets arrive; a lossy link.",
         "Set the same MTU on the hosts and on the switches between them.",
     ),
     "NETWORK_CONFIG": Meaning(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
@@ -66,6 +66,7 @@ class Path:
         is_culprits: Somebody is to blame.
         ports: Devices over which the group's members send, by host; hosts of which nothing tells it are not there.
         is_placed: Of every rank it is told on which host it is.
+        numbers: Which ports of a device are used, by host and device; where that is told.
     """
 
     ranks: frozenset[int]
@@ -75,6 +76,14 @@ class Path:
     is_culprits: bool
     ports: Mapping[str, frozenset[str]]
     is_placed: bool = True
+    numbers: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+    def use(self, host: str | None, device: str | None, port: int | None = None) -> str:
+        """Whether a port is used, in the words of `use_of`."""
+        use = use_of(self.ports, host, device)
+        told_numbers = self.numbers.get((host or "", device or ""))
+        is_other = port is not None and told_numbers is not None and port not in told_numbers
+        return "unused" if use == "used" and is_other else use
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,21 @@ def path_of(case: Case, finding: Finding) -> Path:
         is_culprits=bool(finding.culprits),
         ports={} if finding.group is None else _ports(case, finding.group),
         is_placed=all(r in case.endings and case.endings[r].host for r in ranks),
+        numbers=_numbers(case),
+    )
+
+
+def path_of_job(case: Case) -> Path:
+    """The path of all that a job sends, whichever group it is of."""
+    hosts = {short_host(ending.host) for ending in case.endings.values()}
+    return Path(
+        ranks=frozenset(case.endings),
+        hosts=frozenset(host for host in hosts if host),
+        onset_ns=None,
+        gave_up_ns=None,
+        is_culprits=False,
+        ports=used_ports(case),
+        numbers=_numbers(case),
     )
 
 
@@ -123,7 +147,7 @@ def unused_ports(case: Case, path: Path) -> list[Trouble]:
     return [
         one
         for one in case.troubles
-        if one.cause in LINK_CAUSES and one.host in path.hosts and _use(path, one) == "unused"
+        if one.cause in LINK_CAUSES and one.host in path.hosts and path.use(one.host, one.device, one.port) == "unused"
     ]
 
 
@@ -275,7 +299,7 @@ def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confiden
     hosts = {short_host(case.endings[r].host) if r in case.endings else None for r in members}
     if len(hosts) == 1 and None not in hosts:
         return None  # nothing of it leaves the host
-    use = _use(path, one)
+    use = path.use(one.host, one.device, one.port)
     if use == "unused":
         return None
     if use == "used":
@@ -286,10 +310,6 @@ def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confiden
         max(sure, level, key=LEVELS.index),
         (f"whether the group's traffic goes over {one.device or 'that port'} is not told",),
     )
-
-
-def _use(path: Path, one: Trouble) -> str:
-    return use_of(path.ports, one.host, one.device)
 
 
 def use_of(ports: Mapping[str, frozenset[str]], host: str | None, device: str | None) -> str:
@@ -350,6 +370,16 @@ def _chosen(case: Case) -> dict[str, set[str]]:
     for fact in told(case.trace, ("port_used",)):
         found[fact.host or ""].add(fact.text_of("device") or "")
     return found
+
+
+def _numbers(case: Case) -> dict[tuple[str, str], frozenset[int]]:
+    """The ports of each HCA that the job was told to take, by host and device."""
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for fact in told(case.trace, ("port_used",)):
+        port = fact.number_of("port")
+        if port is not None:
+            found[fact.host or "", fact.text_of("device") or ""].add(port)
+    return {place: frozenset(ports) for place, ports in found.items()}
 
 
 def _listed(case: Case) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -32,12 +32,17 @@ SOFT_XIDS: Final = frozenset({63, 92})
 TIMED_NS: Final = 60 * NS_PER_S
 """Two samples of a counter no further apart than this tell when it moved."""
 
+NEAR_NS: Final = 2 * NS_PER_S
+"""How far beside the two samples an event may lie that is the same as a counter's step: logs round to the second."""
+
 GPU_CAUSES: Final = frozenset({Cause.GPU_FAULT, Cause.NVLINK_FAULT})
 LINK_CAUSES: Final = frozenset({Cause.LINK_DOWN, Cause.LINK_FLAP})
 
 _GPU_KINDS: Final = ("xid", "sxid", "cuda_error", "nccl_cuda_failure", "process_error", "pcie_error")
 _STATE_KINDS: Final = ("netdev_event", "ib_port_event")
 """What the sampler of a host saw of its ports, up and down."""
+_SEEN_KINDS: Final = frozenset({"ib_port_event"})
+"""A port whose state was read twice, and differed: on RoCE its `link_downed` may stay 0 all the same."""
 _LOST_KINDS: Final = ("net_async_event", "link_down", "net_device_failed", "port_module", "nic_error", *_STATE_KINDS)
 _BACK_KINDS: Final = ("link_up", "net_async_event", *_STATE_KINDS)
 _KILL_KINDS: Final = ("oom_kill", "slurm_oom", "slurm_task_exit", "segfault", "slurm_node_failure")
@@ -48,6 +53,10 @@ _LOST_EVENTS: Final = ("port error", "fatal", "device failed")
 _BAD_MODULE: Final = ("unplugged", "error", "fail")
 _BACK_EVENTS: Final = ("port active",)
 _LINK_COUNTERS: Final = frozenset({"link_downed", "carrier_down_count", "carrier_changes", "link_down_events_phy"})
+_DOWN_COUNTERS: Final = frozenset({"link_downed", "link_down_events_phy"})
+"""Those that count nothing but links that went down, so that each step is one time that it did."""
+_MOST_FLAPS: Final = 64
+"""Steps of one such counter that are told, the first ones."""
 _ECC_COUNTER: Final = r"(?i)^ECC Errors/Volatile/.*Uncorrectable"
 _NVLINK_COUNTER: Final = r"(?i)recovery"
 
@@ -86,10 +95,9 @@ class Trouble:
 
 def troubles(trace: Trace) -> list[Trouble]:
     """All faults, those without a time last, else by time."""
-    moved = _deltas(trace)
+    moved = _steps(trace)
     links = _links(trace, _still(moved))
-    told_of = {(one.host, one.device) for one in links}
-    counted = [one for one in _moved(moved) if one.cause not in LINK_CAUSES or (one.host, one.device) not in told_of]
+    counted = _moved(moved, links)
     found = [*_gpu(trace), *_kills(trace), *links, *counted]
     return sorted(found, key=lambda one: (one.time_ns is None, one.time_ns or 0))
 
@@ -192,11 +200,11 @@ def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
         device, port = fact.text_of("device"), fact.number_of("port")
         place = (fact.host, fact.rank if fact.host is None else None, device, port)
         is_of_known = place in until and (until[place] is None or (fact.time_ns or 0) <= (until[place] or 0))
-        if not _is_loss(fact) or is_of_known or (fact.host, device) in still:
+        if not _is_loss(fact) or is_of_known or (fact.kind not in _SEEN_KINDS and (fact.host, device) in still):
             continue
         again = next((one for one in back if _same_port(one, fact) and _follows(one, fact)), None)
         until[place] = None if again is None else again.time_ns
-        named = f"port {device}" if device else "a network port"
+        named = f"port {_named(device, port)}" if device else "a network port"
         of = f" of {fact.host or fact.where}" if fact.host or fact.where else ""
         found.append(
             Trouble(
@@ -242,73 +250,100 @@ def _is_loss(fact: Told) -> bool:
 
 
 def _same_port(one: Told, other: Told) -> bool:
-    """The same host and, where both name one, the same device."""
+    """The same host and, where both name one, the same device and port."""
     names = {one.text_of("device"), other.text_of("device")} - {None}
-    return one.host == other.host and len(names) <= 1
+    ports = {one.number_of("port"), other.number_of("port")} - {None}
+    return one.host == other.host and len(names) <= 1 and len(ports) <= 1
 
 
 def _follows(back: Told, lost: Told) -> bool:
     return back.time_ns is None or lost.time_ns is None or back.time_ns >= lost.time_ns
 
 
-def _deltas(trace: Trace) -> pl.DataFrame:
-    """Counters that moved: how far, and between which samples they did so first."""
+def _steps(trace: Trace) -> pl.DataFrame:
+    """Samples of counters with how far they went up since the sample before, and when that was."""
     keys = ["host", "kind", "device", "port", "counter"]
     counted = trace.counters.filter(pl.col("value").is_not_null(), pl.col("is_read"))
-    return (
-        counted.with_columns(step=step(keys), before_ns=pl.col("time_ns").shift(1).over(keys))
-        .group_by(keys, maintain_order=True)
-        .agg(
-            samples=pl.len(),
-            moved=pl.col("step").filter(pl.col("step") > 0).sum(),
-            at_ns=pl.col("time_ns").filter(pl.col("step") > 0).first(),
-            before_ns=pl.col("before_ns").filter(pl.col("step") > 0).first(),
-            source=pl.col("source").last(),
-        )
-        .filter(pl.col("samples") > 1)
-    )
+    return counted.select(
+        *keys, "time_ns", "source", step=step(keys), before_ns=pl.col("time_ns").shift(1).over(keys)
+    ).filter(pl.col("step").is_not_null())
 
 
-def _still(deltas: pl.DataFrame) -> set[tuple[str | None, str]]:
+def _still(steps: pl.DataFrame) -> set[tuple[str | None, str]]:
     """Devices whose link did not move between two samples: one that is down was so all along."""
-    of_links = deltas.filter(pl.col("counter").is_in(_LINK_COUNTERS))
-    sums = of_links.group_by("host", "device").agg(pl.col("moved").sum()).filter(pl.col("moved") == 0)
+    of_links = steps.filter(pl.col("counter").is_in(_LINK_COUNTERS))
+    ups = pl.col("step").filter(pl.col("step") > 0).sum()
+    sums = of_links.group_by("host", "device").agg(moved=ups).filter(pl.col("moved") == 0)
     return {(short_host(host), device) for host, device in sums.select("host", "device").iter_rows()}
 
 
-def _moved(deltas: pl.DataFrame) -> list[Trouble]:
-    """What counters of links and GPUs tell that no line of a log does."""
-    found: dict[tuple[str | None, str, Cause], Trouble] = {}
-    for row in deltas.filter(pl.col("moved") > 0).iter_rows(named=True):
+def _moved(steps: pl.DataFrame, links: Sequence[Trouble]) -> list[Trouble]:
+    """What counters of links and GPUs tell that no line of a log and no event of a port does."""
+    ups = steps.filter(pl.col("step") > 0)
+    is_down = pl.col("counter").is_in(_DOWN_COUNTERS)
+    keys = ["host", "kind", "device", "port", "counter"]
+    sums = (
+        ups.filter(~is_down)
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("step").sum(), pl.col("time_ns", "before_ns").first(), pl.col("source").last())
+    )
+    each = ups.filter(is_down).filter(pl.int_range(pl.len()).over(keys) < _MOST_FLAPS)
+    found: dict[tuple[object, ...], Trouble] = {}
+    for row in pl.concat([each.select(sums.columns), sums]).iter_rows(named=True):
         cause = _of_counter(row)
         host = short_host(row["host"])
-        if cause is None or (host, row["device"], cause) in found:
-            continue
-        is_timed = None not in (row["at_ns"], row["before_ns"]) and row["at_ns"] - row["before_ns"] <= TIMED_NS
-        text = f"{row['counter']} of {row['device'] or 'the host'} went up by {row['moved']}"
-        is_link = cause in LINK_CAUSES
-        part = f"port {row['device']}" if is_link else row["device"]
-        found[host, row["device"], cause] = Trouble(
-            cause=cause,
-            sure=Confidence.HIGH if is_timed and is_link else Confidence.MEDIUM,
-            what=f"{part} of {host or 'a host'} {'went down' if is_link else 'counted errors'}: {text}",
-            host=host,
-            rank=None,
-            time_ns=row["at_ns"] if is_timed else None,
-            shown=(Evidence(f"{host + ': ' if host else ''}{text}", row["source"], None, row["at_ns"]),),
-            kind="link" if is_link else f"counter {row['counter']}",
-            device=row["device"] if is_link else None,
-            port=row["port"] if is_link else None,
-            is_counted=True,
-        )
+        when = row["time_ns"] if row["counter"] in _DOWN_COUNTERS else None
+        place = (host, row["device"], row["port"], cause)
+        is_new = (*place, None) not in found and (*place, when) not in found
+        if cause is not None and is_new and not any(_tells(link, row, host, cause) for link in links):
+            found[*place, when] = _counted(row, host, cause)
     return list(found.values())
+
+
+def _counted(row: dict[str, Any], host: str | None, cause: Cause) -> Trouble:
+    """A fault that a counter tells by going up."""
+    is_timed = None not in (row["time_ns"], row["before_ns"]) and row["time_ns"] - row["before_ns"] <= TIMED_NS
+    is_link = cause in LINK_CAUSES
+    name = _named(row["device"], row["port"])
+    text = f"{row['counter']} of {name or 'the host'} went up by {row['step']}"
+    return Trouble(
+        cause=cause,
+        sure=Confidence.HIGH if is_timed and is_link else Confidence.MEDIUM,
+        what=f"{f'port {name}' if is_link else name} of {host or 'a host'} "
+        f"{'went down' if is_link else 'counted errors'}: {text}",
+        host=host,
+        rank=None,
+        time_ns=row["time_ns"] if is_timed else None,
+        shown=(Evidence(f"{host + ': ' if host else ''}{text}", row["source"], None, row["time_ns"]),),
+        kind="link" if is_link else f"counter {row['counter']}",
+        device=row["device"] if is_link else None,
+        port=row["port"] if is_link else None,
+        is_counted=True,
+    )
+
+
+def _named(device: str | None, port: int | None) -> str:
+    """`mlx5_0:1`, as NCCL spells the port of an HCA; a network device's name alone."""
+    return f"{device}:{port}" if device and port is not None else device or ""
+
+
+def _tells(link: Trouble, row: dict[str, Any], host: str | None, cause: Cause) -> bool:
+    """Whether an event of a port is what the step of a counter tells as well."""
+    if cause not in LINK_CAUSES or (link.host, link.device) != (host, row["device"]):
+        return False
+    if None not in (link.port, row["port"]) and link.port != row["port"]:
+        return False
+    times = link.time_ns, row["before_ns"], row["time_ns"]
+    if row["counter"] not in _DOWN_COUNTERS or None in times:
+        return True
+    return bool(row["before_ns"] - NEAR_NS <= link.time_ns <= row["time_ns"] + NEAR_NS)
 
 
 def _of_counter(row: dict[str, object]) -> Cause | None:
     name, kind = str(row["counter"]), row["kind"]
     if name in _LINK_COUNTERS:
         # Up and down both count there, so one flap moves it by two.
-        return Cause.LINK_FLAP if name != "carrier_changes" or int(str(row["moved"])) > 1 else Cause.LINK_DOWN
+        return Cause.LINK_FLAP if name != "carrier_changes" or int(str(row["step"])) > 1 else Cause.LINK_DOWN
     if kind == "gpu" and re.search(_ECC_COUNTER, name):
         return Cause.GPU_FAULT
     return Cause.NVLINK_FAULT if kind == "nvlink" and re.search(_NVLINK_COUNTER, name) else None

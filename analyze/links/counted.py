@@ -55,7 +55,9 @@ def stepped(trace: Trace, cover: Cover) -> pl.DataFrame:
 def counted(steps: pl.DataFrame) -> pl.DataFrame:
     """How far each counter moved.
 
-    What was counted between two samples is spread evenly over the time between them.
+    What was counted between two samples is spread evenly over the time between them. Of bytes, which flow until the
+    moment in which a round hangs, only pairs of samples that lie within slow or stuck rounds count there, where these
+    make up half of the time or more.
 
     Args:
         steps: As `stepped` makes them.
@@ -68,7 +70,7 @@ def counted(steps: pl.DataFrame) -> pl.DataFrame:
             samples (uint32): Samples that could be read.
             run_ns (int64, nullable): Time from the first to the last sample; null: their times are not told.
             moved (int64): How far it went up in that time.
-            covered_ns (int64): How much of that time was within slow or stuck rounds.
+            covered_ns (int64): How much of that time was within slow or stuck rounds, as far as `inside` is of it.
             inside (float64): How far it went up there.
             resets (uint32): How often it went back.
             last (int64): Its last value.
@@ -79,13 +81,19 @@ def counted(steps: pl.DataFrame) -> pl.DataFrame:
     ups = pl.col("step").filter(pl.col("step") > 0)
     share = (pl.col("covered_ns") / (pl.col("time_ns") - pl.col("before_ns"))).fill_nan(0.0)
     is_untimed = pl.col("time_ns").first().is_null()
+    is_whole = pl.col("covered_ns") == pl.col("time_ns") - pl.col("before_ns")
+    whole_ns = pl.col("covered_ns").filter(is_whole).sum()
+    is_bytes = pl.col("counter").first().is_in(list(names.BYTES)) & (whole_ns > 0)
+    by_whole = is_bytes & (2 * whole_ns >= pl.col("covered_ns").sum())
+    inside = (pl.col("step") * share).filter(pl.col("step") > 0).sum()
+    inside_whole = pl.col("step").filter(pl.col("step") > 0, is_whole).sum().cast(pl.Float64)
     return rows.group_by(KEYS, maintain_order=True).agg(
         samples=pl.len(),
         run_ns=pl.col("time_ns").max() - pl.col("time_ns").min(),
         # The order of samples without times is not known, and counters only go up.
         moved=pl.when(is_untimed).then(pl.col("value").max() - pl.col("value").min()).otherwise(ups.sum()),
-        covered_ns=pl.col("covered_ns").sum(),
-        inside=(pl.col("step") * share).filter(pl.col("step") > 0).sum(),
+        covered_ns=pl.when(by_whole).then(whole_ns).otherwise(pl.col("covered_ns").sum()),
+        inside=pl.when(by_whole).then(inside_whole).otherwise(inside),
         resets=pl.when(is_untimed).then(0).otherwise((pl.col("step") < 0).sum()).cast(pl.UInt32),
         last=pl.col("value").last(),
         error_ns=pl.col("error_ns").max(),

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze import onpath
 from roundk.analyze.case import Case
 from roundk.analyze.links import names
+from roundk.analyze.onpath import Path
 from roundk.analyze.told import Told, short_host, told
 from roundk.analyze.trace import Trace
 from roundk.analyze.troubles import LINK_CAUSES, Trouble
@@ -20,8 +20,6 @@ _STATES: Final = ("netdev_event", "ib_port_event")
 _WORDS: Final = ("state", "rate", "operstate")
 _PORT_KEYS: Final = ["host", "kind", "device", "port"]
 _HOST: Final = re.compile(r"^\S+: ")
-
-Use = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,7 @@ class Event:
         use: Whether the job uses the port: used | unused | unknown | other (names of two kinds that do not compare).
         what: In a few words.
         count: How many of the kind it stands for.
+        is_found: A port that was down when somebody looked: the time is that of the look.
     """
 
     kind: str
@@ -50,6 +49,7 @@ class Event:
     what: str
     source: str
     count: int = 1
+    is_found: bool = False
 
     @property
     def is_down(self) -> bool:
@@ -62,22 +62,23 @@ class Event:
         return self.host, self.device, self.port
 
 
-def events(case: Case, steps: pl.DataFrame, use: Use) -> tuple[Event, ...]:
+def events(case: Case, steps: pl.DataFrame, path: Path) -> tuple[Event, ...]:
     """All events, those without a time first, else by time.
 
     Args:
         case: The case.
         steps: As `counted.stepped` makes them.
-        use: Devices that the job uses, by host.
+        path: What the job uses.
     """
     lost = [one for one in case.troubles if one.cause in LINK_CAUSES and not one.is_counted]
     facts = told(case.trace, _STATES)
-    found = [_lost(one, facts) for one in lost]
+    looks = {fact.evidence for fact in told(case.trace, ("link_down",)) if fact.text_of("state")}
+    found = [replace(_lost(one, facts), is_found=one.shown[0] in looks) for one in lost]
     found += _came_up(facts, lost)
     known = {(one.host, one.device) for one in found}
     found += [one for one in _counted(steps) if (one.host, one.device) not in known]
     found += [*_changes(case.trace, steps, known), *_resets(steps)]
-    placed = [replace(one, use=onpath.use_of(use, one.host, one.device or None)) for one in found]
+    placed = [replace(one, use=path.use(one.host, one.device or None, one.port)) for one in found]
     return tuple(sorted(placed, key=lambda one: (one.time_ns is not None, one.time_ns or 0, one.port_key[:2])))
 
 
@@ -159,15 +160,31 @@ def _changes(trace: Trace, steps: pl.DataFrame, known: set[tuple[str, str]]) -> 
 
 
 def _resets(steps: pl.DataFrame) -> list[Event]:
-    """Ports whose counters began anew."""
+    """Ports whose counters began anew: most of those that had counted anything. One that falls alone is no counter."""
     is_counter = ~pl.col("counter").is_in(list(names.GAUGES)) & (pl.col("kind") != "peer")
+    fell = pl.col("step") < 0
     rows = (
-        steps.filter(is_counter, pl.col("step") < 0, pl.col("time_ns").is_not_null())
-        .group_by(*_PORT_KEYS, "time_ns", maintain_order=True)
-        .agg(pl.col("before_ns").min(), pl.col("source").first())
+        steps.filter(is_counter, pl.col("time_ns").is_not_null())
+        .group_by(*_PORT_KEYS, "counter", maintain_order=True)
+        .agg(
+            has_counted=(pl.col("value") > 0).any(),
+            times=fell.sum(),
+            time_ns=pl.col("time_ns").filter(fell).first(),
+            before_ns=pl.col("before_ns").filter(fell).first(),
+            source=pl.col("source").first(),
+        )
+        .group_by(_PORT_KEYS, maintain_order=True)
+        .agg(
+            pl.col("time_ns", "before_ns").min(),
+            pl.col("source").first(),
+            times=pl.col("times").max(),
+            fell=(pl.col("times") > 0).sum(),
+            counted=pl.col("has_counted").sum(),
+        )
+        .filter(pl.col("fell") > 0, 2 * pl.col("fell") >= pl.col("counted"))
     )
     return [
-        _of_row("reset", row, "its counters began anew: its driver or device was started again")
+        replace(_of_row("reset", row, "its counters began anew: driver or device started again"), count=row["times"])
         for row in rows.iter_rows(named=True)
     ]
 

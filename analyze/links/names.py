@@ -51,7 +51,6 @@ TELLS: Final = {
     "FragFails": "packets too large for the way, and not to be split: MTU",
     "rx_length_errors": "packets came in that are larger than the MTU",
     "resp_local_length_error": "packets came in that are larger than the MTU",
-    "OutNoRoutes": "there was no way to an address: a port was down",
     "port_xmit_discards": "not sent: the port was down, or congested",
 }
 """Counters that tell of a fault, the clearest first, with what for."""
@@ -62,6 +61,7 @@ HINTS: Final = {
     "RetransSegs": "segments sent again, with their share of all; below 0.01 % is usual",
     "TCPSACKReorder": "data came out of order: several ways at once, loss",
     "TCPOFOQueue": "data came out of order: several ways at once, loss",
+    "OutNoRoutes": "no way to an address: a port was down; a few are normal",
     "TCPSynRetrans": "a connection was not answered at first: a firewall, a host that is gone",
     "TCPToZeroWindowAdv": "the program here did not read: a slow process, not a link",
     "out_of_buffer": "the receiving host had no buffer: a slow host, not a link",

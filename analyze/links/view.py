@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
@@ -15,6 +15,7 @@ from roundk.analyze.links import names
 from roundk.analyze.links.counted import counted, peers, stepped
 from roundk.analyze.links.events import Event, events
 from roundk.analyze.links.windows import Cover, Window, windows
+from roundk.analyze.onpath import Path
 from roundk.analyze.told import Told, short_host, told
 from roundk.analyze.verdict import Report
 from roundk.tracer.errors import RoundkError
@@ -41,7 +42,12 @@ class Port:
     port: int | None
     use: str
     by: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(hash=False)
+
+    @property
+    def key(self) -> tuple[str, str, str, int | None]:
+        """Host, kind, device and port."""
+        return self.host, self.kind, self.device, self.port
 
     @property
     def label(self) -> str:
@@ -96,15 +102,15 @@ def view(case: Case, report: Report) -> Links:
         raise RoundkError(_nothing(case))
     found = windows(case, report)
     steps = stepped(trace, Cover(found))
-    use = onpath.used_ports(case)
+    path = onpath.path_of_job(case)
     table = counted(steps)
     timed = steps["time_ns"].drop_nulls()
-    line = events(case, steps, use)
+    line = events(case, steps, path)
     hosts = {short_host(host) or "" for host in trace.counters["host"].unique().to_list()} | {one.host for one in line}
     return Links(
         windows=found,
         events=line,
-        ports=_ports(case, use),
+        ports=_ports(case, path),
         steps=steps,
         counters=table,
         peers=peers(trace, steps),
@@ -126,7 +132,7 @@ def _nothing(case: Case) -> str:
     )
 
 
-def _ports(case: Case, use: Mapping[str, frozenset[str]]) -> tuple[Port, ...]:
+def _ports(case: Case, path: Path) -> tuple[Port, ...]:
     """Ports with counters of traffic."""
     rows = case.trace.counters.filter(pl.col("kind").is_in(["netdev", "ib"]))
     has_bytes = pl.col("counter").is_in(list(names.BYTES)).any().over("host", "kind", "device", "port")
@@ -138,7 +144,7 @@ def _ports(case: Case, use: Mapping[str, frozenset[str]]) -> tuple[Port, ...]:
             kind=kind,
             device=device,
             port=port,
-            use=onpath.use_of(use, short_host(host), device),
+            use=path.use(short_host(host), device, port),
             by=by.get((short_host(host) or "", device), ""),
             settings=settings[host, device, port],
         )
@@ -167,7 +173,8 @@ def _unread(case: Case) -> pl.DataFrame:
     """Counters none of whose samples could be read, and those whose last one could not."""
     keys = ["host", "kind", "device", "port", "counter"]
     return (
-        case.trace.counters.group_by(keys, maintain_order=True)
+        case.trace.counters.filter(pl.col("kind") != "peer")  # a peer without a connection has no round trip
+        .group_by(keys, maintain_order=True)
         .agg(pl.col("is_read").last())
         .filter(~pl.col("is_read"))
         .drop("is_read")
@@ -214,7 +221,7 @@ def _weighed(table: pl.DataFrame) -> pl.DataFrame:
 
 def _has_better(table: pl.DataFrame) -> pl.Series:
     """`carrier_changes` of ports of which it is told how often they went down."""
-    downs = {row for row in table.filter(pl.col("counter") == names.DOWNS[0]).select("host", "device").iter_rows()}
+    downs = set(table.filter(pl.col("counter") == names.DOWNS[0]).select("host", "device").iter_rows())
     return pl.Series(
         [
             counter == names.DOWNS[-1] and (host, device) in downs

@@ -11,9 +11,7 @@ import polars as pl
 
 from roundk.analyze import onpath
 from roundk.analyze.case import Case
-from roundk.analyze.chart import group_of
 from roundk.analyze.names import Structure
-from roundk.analyze.structure import slow
 from roundk.analyze.verdict import SLOW, UNSAID, Report, Verdict
 
 _FINE: Final = frozenset({Structure.HEALTHY, Structure.IN_PROGRESS, Structure.CONFIG_FINDING})
@@ -56,15 +54,14 @@ def windows(case: Case, report: Report) -> tuple[Window, ...]:
         case: The case.
         report: The report on it.
     """
+    if case.calls.is_empty():
+        return ()
     return _united(window for verdict in report.verdicts for window in _of(case, verdict))
 
 
 def _of(case: Case, verdict: Verdict) -> list[Window]:
     if verdict.structure in _FINE or verdict.structure in UNSAID or verdict.onset_ns is None:
         return []
-    if verdict.structure is Structure.SLOW_TRANSFER:
-        long = slow.transfers(case)
-        return [] if long is None else [Window(begin, end, is_stuck=False) for begin, end in long.windows]
     if verdict.structure in SLOW:
         return _rounds(case, verdict)
     end = onpath.gave_up_ns(case) or 0
@@ -72,18 +69,15 @@ def _of(case: Case, verdict: Verdict) -> list[Window]:
 
 
 def _rounds(case: Case, verdict: Verdict) -> list[Window]:
-    """The rounds that a straggler held up, from the first enter to the end."""
-    group = group_of(case, verdict)
-    if group is None:
-        return []
-    found = case.rounds.filter(
-        pl.col("group") == group.key,
-        pl.col("seq").is_in([one.seq for one in verdict.occurrences]),
-        pl.col("first_enter_ns").is_not_null(),
-    )
+    """The rounds that a verdict lists, from the first enter to the end."""
+    listed = {(one.seq, one.time_ns) for one in verdict.occurrences}
+    found = case.rounds.filter(pl.col("seq").is_in([seq for seq, _ in listed]))
     return [
         Window(begin, begin + inside, is_stuck=False)
-        for begin, inside in found.select("first_enter_ns", "longest_inside_ns").drop_nulls().iter_rows()
+        for seq, begin, last, inside in found.select(
+            "seq", "first_enter_ns", "last_enter_ns", "longest_inside_ns"
+        ).iter_rows()
+        if (seq, last) in listed and None not in (begin, inside)
     ]
 
 

@@ -16,7 +16,7 @@ from roundk.analyze.case import Case
 from roundk.analyze.cause import UNDETERMINED
 from roundk.analyze.finding import Evidence, Finding, Occurrence
 from roundk.analyze.names import Structure
-from roundk.analyze.phrases import NS_PER_MS, capital, duration, number_of, ranks_text
+from roundk.analyze.phrases import NS_PER_MS, duration, number_of, ranks_text
 from roundk.analyze.stops import Stop, filling
 from roundk.analyze.stops import reason as stopped
 from roundk.analyze.structure import straggler
@@ -65,17 +65,22 @@ LEAST_TREND: Final = 24
 """Rounds of one signature from which on a trend can be told."""
 
 
+_SHOWN: Final = 3
+
+
 @dataclass(frozen=True)
 class Slow:
     """Transfers that took long.
 
     Attributes:
         finding: The structure; its cause is to be asked of the links.
+        is_some: They took a tenth of the run: they count where the traffic shows why.
         is_much: They took a large share of the run: they count whatever explains them.
     """
 
     finding: Finding
     is_much: bool
+    is_some: bool = True
 
 
 def transfers(case: Case) -> Slow | None:
@@ -100,7 +105,7 @@ def transfers(case: Case) -> Slow | None:
         lost, held = int(long["excess_ns"].sum()), _held(case, long)
     rows = list(long.iter_rows(named=True))
     finding = _by_stops(case, rows, held) if held else _finding(case, rows, lost, span)
-    return Slow(finding, is_much or bool(held))
+    return Slow(finding, is_much or bool(held), is_some=lost >= straggler.LOST_SHARE * span)
 
 
 def _long(rounds: pl.DataFrame) -> pl.DataFrame:
@@ -155,25 +160,24 @@ def _held(case: Case, long: pl.DataFrame) -> list[Stop]:
 
 def _finding(case: Case, rows: list[dict[str, Any]], lost: int, span: int) -> Finding:
     first = rows[0]
-    worst = max(rows, key=lambda row: row["excess_ns"])
-    where = case.round_text(first["group"], first["seq"], first["op"], None)
+    longest = sorted(rows, key=lambda row: -row["excess_ns"])
+    worst = longest[0]
+    where = case.round_text(worst["group"], worst["seq"], worst["op"], None)
     share = f" ({100 * lost / span:.0f} % of {duration(span)})" if span else ""
-    many = f"{number_of(len(rows), 'transfer')} took long, first {where}" if len(rows) > 1 else f"{where} took long"
-    ranks = case.member_ranks(first["group"])
+    many = f"{number_of(len(rows), 'transfer')} took long, the longest" if len(rows) > 1 else "One transfer took long,"
     return Finding(
         structure=Structure.SLOW_TRANSFER,
-        summary=f"{capital(many)}: {duration(worst['transfer_ns'])} {'at worst ' if len(rows) > 1 else ''}where "
-        f"{duration(worst['usual_ns'])} is usual, and all members had come; they lost {duration(lost)}{share}. No rank "
-        "is late.",
-        group=first["group"],
-        seq=first["seq"],
-        op=first["op"],
+        summary=f"{many} {where}: {duration(worst['transfer_ns'])} where {duration(worst['usual_ns'])} is usual, and "
+        f"all members had come; they lost {duration(lost)}{share}. No rank is late.",
+        group=worst["group"],
+        seq=worst["seq"],
+        op=worst["op"],
         onset_ns=first["last_enter_ns"],
         until_ns=max(row["last_enter_ns"] + row["transfer_ns"] for row in rows),
-        victim_ranks=ranks,
+        victim_ranks=case.member_ranks(worst["group"]),
         victim_groups=tuple(sorted({row["group"] for row in rows})),
         reason=UNDETERMINED,
-        evidence=tuple(_length(case, row) for row in rows[:4]),
+        evidence=tuple(_length(case, row) for row in longest[:_SHOWN]),
         next_steps=("look at the links between the hosts of the group: retransmits, symbol errors, a port's rate",),
         occurrences=tuple(Occurrence(int(row["last_rank"]), row["seq"], row["last_enter_ns"]) for row in rows[:64]),
     )

@@ -13,6 +13,7 @@ from roundk.tracer.errors import RoundkError
 _COMMANDS: Final = {
     "analyze": ("roundk.analyze.commands.analyze", "Name the rank that hangs or slows a run, and say why."),
     "explain": ("roundk.analyze.commands.explain", "Say what a name in a verdict means, and what to do then."),
+    "links": ("roundk.analyze.commands.links", "Show the links of a run: ports that went down, counters that moved."),
     "ras": ("roundk.analyze.commands.ras", "Ask a running job's NCCL RAS who is behind, gone, or does not move."),
     "show": (
         "roundk.analyze.commands.show",
