@@ -18,7 +18,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.flows import Edge, Traffic
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.onpath import Path
-from roundk.analyze.phrases import NS_PER_S, duration
+from roundk.analyze.phrases import NS_PER_S, duration, number_of
 
 _ASKED: Final = frozenset(
     {
@@ -228,7 +228,7 @@ def _loss(finding: Finding, seen: Traffic) -> _Found | None:
         cause, what = Cause.CONGESTION, "packets arrive out of order and are sent again"
     if not edges:
         return _loss_by_hosts(seen, what, _timeouts(seen))
-    ends = flows.common_ends(edges)
+    ends = flows.common_ends(edges, (lambda edge: edge.lost) if edges is seen.lossy else flows.stalls)
     if not ends:
         return _Found(
             cause=Cause.CONGESTION if is_slow else Cause.TRANSPORT_ERROR,
@@ -277,7 +277,7 @@ def _slow(seen: Traffic) -> _Found | None:
     if not seen.slow:
         return None
     what = "packets arrive late, and none is lost"
-    ends = flows.common_ends(seen.slow)
+    ends = flows.common_ends(seen.slow, lambda edge: edge.growth_us)
     if ends:
         return _at(Cause.CONGESTION, what, seen.slow, ends, _shown(seen.slow))
     return _Found(
@@ -294,9 +294,9 @@ def _shown(edges: Iterable[Edge]) -> tuple[Evidence, ...]:
     for edge in list(edges)[:_SHOWN]:
         says = []
         if edge.lost:
-            says.append(f"{edge.lost} segments sent again")
+            says.append(f"{number_of(edge.lost, 'segment')} sent again")
         if edge.stalled:
-            says.append(f"{edge.stalled} timeouts in a row")
+            says.append(f"{number_of(edge.stalled, 'timeout')} in a row")
         if edge.rtt_us is not None and edge.usual_us is not None:
             says.append(f"round trip {duration(edge.rtt_us * _US)} where {duration(edge.usual_us * _US)} was usual")
         found.append(Evidence(f"{edge.sender} to {edge.peer}: {', '.join(says)}", edge.source))
@@ -320,6 +320,6 @@ def _mtu(case: Case, finding: Finding, path: Path, seen: Traffic) -> _Found | No
         sure=Confidence.MEDIUM,
         because=f"large packets do not get through: {hop.because}",
         evidence=(*hop.evidence, *_shown(seen.stalled)),
-        hosts=(hop.hosts or tuple(flows.common_ends(seen.stalled)))[:1],
+        hosts=(hop.hosts or tuple(flows.common_ends(seen.stalled, flows.stalls)))[:1],
         steps=("set one MTU on all hosts and switch ports of the job; ping -M do -s SIZE between the hosts shows it",),
     )

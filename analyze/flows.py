@@ -33,7 +33,7 @@ LOSSY: Final = 20
 LOSSY_SHARE: Final = 0.005
 """Share of its host's segments that must be sent again on it. Where nothing is lost it stays below a thousandth."""
 
-DOMINANT: Final = 0.5
+DOMINANT: Final = 0.4
 """Share of the worst edge's trouble: edges that have so much of it are of the same trouble, others show its echo."""
 
 COMMON: Final = 0.8
@@ -134,22 +134,31 @@ def _of_hosts(rows: pl.DataFrame, counter: str) -> dict[str, int]:
     return {short_host(host) or "": int(delta) for host, delta in moved.select("host", "moved").iter_rows() if delta}
 
 
-def common_ends(edges: tuple[Edge, ...]) -> list[str]:
+def stalls(edge: Edge) -> int:
+    """How long an edge has stalled, as timeouts double."""
+    return max(edge.stalled, 1)
+
+
+def common_ends(edges: tuple[Edge, ...], weight: Callable[[Edge], int]) -> list[str]:
     """The hosts that are an end of nearly all the trouble of some edges, the one that is an end of the most first.
 
     Two for a single edge, at most one for edges to several peers, none for edges without a common end.
+
+    Args:
+        edges: Edges with one kind of trouble.
+        weight: How much of it an edge has.
     """
     by_host: Counter[str] = Counter()
     as_sender: Counter[str] = Counter()
     total = 0
     for edge in edges:
-        weight = edge.lost or edge.growth_us or max(edge.stalled, 1)
-        total += weight
-        as_sender[edge.sender] += weight
+        amount = weight(edge)
+        total += amount
+        as_sender[edge.sender] += amount
         for host in {edge.sender, edge.peer}:
-            by_host[host] += weight
+            by_host[host] += amount
     least = max(COMMON * total, _EQUAL * max(by_host.values(), default=0))
-    shared = [host for host, weight in by_host.items() if weight >= least]
+    shared = [host for host, amount in by_host.items() if amount >= least]
     return sorted(shared, key=lambda host: (-by_host[host], -as_sender[host], host))
 
 

@@ -55,8 +55,11 @@ STRETCH: Final = 12
 
 STRETCH_TIMES: Final = 1.8
 STRETCH_NS: Final = 10 * NS_PER_MS
-"""From so much of the usual length, and so much above it, on, all transfers of a time take somewhat longer. That alone
-is no verdict; it is where a link's counters show why."""
+"""From so much of the usual length, and so much above it, on, all transfers of a time take somewhat longer."""
+
+STRETCH_SHARE: Final = 0.2
+"""Share of the observed time that must be lost in such a time to count whatever explains it; where a link's counters
+show why, less does."""
 
 TOGETHER: Final = 2
 """All ranks work this much longer between two calls than at first: they became slow together."""
@@ -97,11 +100,15 @@ def transfers(case: Case) -> Slow | None:
     worst = long.filter(pl.col("excess_ns") >= LONG_STALL_NS, pl.col("transfer_ns") >= LONG_TIMES * pl.col("usual_ns"))
     is_much = long.height > 0 and lost >= LOST_SHARE * span
     is_much = is_much or (worst.height > 0 and lost >= straggler.LOST_SHARE * span)
-    if not is_much:
+    stretch = _stretches(rounds)
+    if not is_much and int(stretch["excess_ns"].sum()) >= STRETCH_SHARE * span:
+        long, is_much = stretch, stretch.height > 0
+    elif not is_much:
         stalls = long.filter(pl.col("excess_ns") >= STALL_NS)
-        long = stalls if stalls.height else _stretches(rounds)
-        if long.is_empty():
-            return None
+        long = stalls if stalls.height else stretch
+    if long.is_empty():
+        return None
+    if not is_much or long is stretch:
         lost, held = int(long["excess_ns"].sum()), _held(case, long)
     rows = list(long.iter_rows(named=True))
     finding = _by_stops(case, rows, held) if held else _finding(case, rows, lost, span)

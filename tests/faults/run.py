@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass
 
 import lab
@@ -98,7 +99,10 @@ def _once(zygote, folder, arguments, scenario, form, number):
     except lab.LabError as error:
         outcome = Outcome(scenario, form, None, None, time.monotonic() - began, str(error))
     else:
-        outcome = _judged(recorded, place, arguments)
+        try:
+            outcome = _judged(recorded, place, arguments)
+        except Exception:  # noqa: BLE001 - an error of the analysis fails this run, and loses no other
+            outcome = Outcome(scenario, form, None, None, time.monotonic() - began, traceback.format_exc())
     _tell(outcome, number)
     if not arguments.keep:
         shutil.rmtree(place, ignore_errors=True)

@@ -376,3 +376,24 @@ def test_the_first_large_message_hangs_after_small_ones_that_passed():
     verdict = lab.report(ended=False).verdicts[0]
     assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "MTU_MISMATCH", (), [("h2", "eth0")])
     assert "first large" in verdict.summary
+
+
+def test_segments_sent_again_now_and_then_do_not_weigh_beside_round_trips():
+    """Figures of a link held to 78 Mbit/s at h1, in the fault lab: the queue there is seen from both sides."""
+    lab = Lab().slow(0.6, 10).quiet()
+    for sender, peer, usual, slow, lost in (
+        (0, 1, 5_207, 21_964, 3), (1, 0, 394, 20_444, 61), (1, 2, 868, 15_179, 1), (2, 1, 885, 17_246, 29),
+        (2, 0, 2_003, 11_137, 0), (3, 2, 672, 335, 6), (3, 0, 725, 3_486, 2),
+    ):  # fmt: skip
+        lab.edge(sender, peer, "rtt_us", *[usual] * 4, *[slow] * 14)
+        lab.edge(sender, peer, "retrans_total", *[0] * 4, *[lost] * 14)
+    assert said(lab.first()) == ("SLOW_TRANSFER", "CONGESTION", (), [("h1", "eth0")])
+
+
+def test_transfers_that_all_take_much_longer_from_a_time_on_count_whatever_explains_it():
+    """Figures of packets out of order, in the fault lab: 30 ms became 120 ms, of a tenth of the time the half."""
+    lab = Lab().good(60)
+    lab.slow(0.055, 60)
+    verdict = lab.first()
+    assert (verdict.structure, verdict.cause) == ("SLOW_TRANSFER", "UNDETERMINED")
+    assert verdict.structure_confidence == "medium"
