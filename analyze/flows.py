@@ -36,7 +36,7 @@ LOSSY_SHARE: Final = 0.005
 DOMINANT: Final = 0.4
 """Share of the worst edge's trouble: edges that have so much of it are of the same trouble, others show its echo."""
 
-COMMON: Final = 0.8
+COMMON: Final = 0.7
 """Share of the trouble of all bad edges that a host must be an end of to be the one that they have in common."""
 
 _EQUAL: Final = 0.95
