@@ -147,12 +147,27 @@ def _measured(case: Case) -> pl.DataFrame:
     key = ["group", "op", "bytes"]
     return (
         straggler.judged(case)
+        .join(_queued(case), on=["group", "seq"], how="anti")
         .with_columns(
             transfer_ns=pl.max_horizontal("last_inside_ns", pl.col("longest_inside_ns") - pl.col("skew_ns")),
         )
         .filter(pl.col("transfer_ns").is_not_null(), pl.len().over(key) >= LEAST_ROUNDS)
         .with_columns(usual_ns=pl.col("transfer_ns").quantile(USUAL).over(key))
         .with_columns(excess_ns=pl.col("transfer_ns") - pl.col("usual_ns"))
+    )
+
+
+def _queued(case: Case) -> pl.DataFrame:
+    """Rounds in which a member's call may have waited behind another one, in the queue of its device or a thread."""
+    behind = pl.col("end_ns").shift(1) > pl.col("enter_ns")
+    return (
+        case.calls.lazy()
+        .select("rank", "group", "seq", "p2p", "enter_ns", "end_ns")
+        .filter((pl.col("rank") == pl.col("rank").shift(1)) & behind.fill_null(value=True))
+        .filter(~pl.col("p2p"))
+        .select("group", "seq")
+        .unique()
+        .collect()
     )
 
 

@@ -19,7 +19,8 @@ from roundk.analyze.phrases import NS_PER_MS, capital, duration, ranks_text
 from roundk.analyze.stops import filling
 from roundk.analyze.stops import reason as stopped
 
-_ON_CPU: Final = "gloo"
+ON_CPU: Final = "gloo"
+"""The backend whose calls keep the host until they are over."""
 
 LATE_NS: Final = 50 * NS_PER_MS
 """Least lateness that counts: above what an oversubscribed scheduler adds to a wake-up now and then."""
@@ -254,7 +255,7 @@ def _reason(case: Case, rows: list[dict[str, Any]], rank: int) -> Reason:
         shown = tuple(stack_evidence(dump, "while the others waited for it,") for dump in seen[:2])
         return Reason(Cause.HOST_STALL, Confidence.HIGH, f"it was in {seen[0].place}", shown)
     # A GPU that is slow keeps its host from coming too; without one it can only be the rank's own code.
-    if case.groups[rows[0]["group"]].backend != _ON_CPU or any(row["own_ns"] is None for row in rows):
+    if case.groups[rows[0]["group"]].backend != ON_CPU or any(row["own_ns"] is None for row in rows):
         return UNDETERMINED
     own = sum(row["own_ns"] for row in rows)
     because = f"it spent {duration(own)} between its calls"

@@ -397,3 +397,15 @@ def test_transfers_that_all_take_much_longer_from_a_time_on_count_whatever_expla
     verdict = lab.first()
     assert (verdict.structure, verdict.cause) == ("SLOW_TRANSFER", "UNDETERMINED")
     assert verdict.structure_confidence == "medium"
+
+
+def test_calls_that_wait_in_the_queue_of_their_device_are_no_slow_transfers():
+    """A host that runs ahead: the calls of a step are entered at once, and each ends after those before it."""
+    lab = Lab()
+    for _ in range(10):
+        begin = lab.job.clock
+        for number in range(8):
+            for rank in range(4):
+                lab.job.call(rank, begin + 0.001 * number + 0.0001 * rank, begin + 0.1 * (number + 1))
+        lab.job.clock = begin + 1
+    assert said(lab.first()) == ("HEALTHY", None, (), [])
