@@ -131,7 +131,7 @@ def test_dataloader_workers_leave_no_files(start, tmp_path):
     run_dir = tmp_path / "run"
     ended = start(harness.torchrun(script, ranks=1), dir=run_dir).wait()
     assert (ended.code, ended.stdout) == (0, "4\n"), ended.stderr
-    (segment,) = run_dir.rglob("*.arrow")
+    (segment,) = run_dir.rglob("rank-*.arrow")
     assert segment.name.startswith("rank-00000-")
     assert len(list(run_dir.rglob("rank-*.jsonl"))) == 1
     assert harness.analyze(run_dir).code == 0

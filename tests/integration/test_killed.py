@@ -21,7 +21,7 @@ def test_the_files_of_killed_ranks_open_and_name_straggler_and_missing_rank(star
         os.kill(pid, signal.SIGKILL)
     assert job.wait().code != 0
 
-    segments = sorted(run_dir.rglob("*.arrow"))
+    segments = sorted(run_dir.rglob("rank-*.arrow"))
     assert {int(path.name.split("-")[1]) for path in segments} == {0, 1, 2, 3}
     for path in segments:
         with pa.memory_map(str(path)) as source:

@@ -303,3 +303,16 @@ def test_a_round_seen_open_for_less_than_the_threshold_is_less_sure():
     assert sure[45].structure_confidence == "high"
     assert sure[10].structure_confidence == "medium"
     assert any("10.0 s" in said for said in sure[10].contradictions)
+
+
+def test_a_few_who_came_may_have_made_a_call_too_many_though_another_waits_for_them_elsewhere():
+    """Rank 1 makes one more call and waits alone until a timeout; rank 0 waits for it in their own group."""
+    job = Job()
+    pair = job.group([0, 1], "pair")
+    job.rounds(3)
+    began = job.clock
+    job.hang(without=[1], group=pair, enter=began + 1, gave_up=61)
+    job.hang(without=[0, 2, 3], enter=began, gave_up=60)
+    job.exits(0, 1, 2, 3, at=began + 70, code=1)
+    verdict = job.report(ended=began + 71, exit_code=1).verdicts[0]
+    assert verdict.structure_confidence != "high" or not {2, 3} & set(verdict.culprit_ranks)
