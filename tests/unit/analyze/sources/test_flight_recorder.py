@@ -657,7 +657,8 @@ def test_damage_gives_partial_data_or_a_reason(tmp_path, data, is_json):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     content = bytes(content[: data.draw(st.integers(0, len(content)))])
     part = load(tmp_path, {"t_0": content, "t_1": dump([entry(0)])})
-    assert "t_1" in part.read
+    # A damaged digit of a time makes two runs of them, of which one is left out with the reason.
+    assert "t_1" in part.read or {one.path for one in part.unreadable} == {"t_1"}
     assert len(part.read) + len(part.unreadable) + len(part.ignored) == 2
     assert all(one.why for one in part.unreadable)
 
