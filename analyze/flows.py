@@ -82,14 +82,12 @@ class Traffic:
         stalled, lossy, slow: Edges whose data were not acknowledged, were sent again and again, or took long; of the
             last two the worst, and those that are about as bad.
         timeouts: Retransmission timeouts by host, of its own counters.
-        is_sampled: TCP was looked at within the time.
     """
 
     stalled: tuple[Edge, ...]
     lossy: tuple[Edge, ...]
     slow: tuple[Edge, ...]
     timeouts: dict[str, int]
-    is_sampled: bool
 
 
 def traffic(trace: Trace, begin_ns: int, end_ns: int | None) -> Traffic:
@@ -118,7 +116,6 @@ def traffic(trace: Trace, begin_ns: int, end_ns: int | None) -> Traffic:
         lossy=_worst(lossy, lambda edge: edge.lost),
         slow=_worst(slow, lambda edge: edge.growth_us),
         timeouts=timeouts,
-        is_sampled=rows.filter(pl.col("kind") == "tcp", "inside").height > 0,
     )
 
 

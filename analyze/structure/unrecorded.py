@@ -48,32 +48,33 @@ def _uncollected(case: Case, stuck: StuckRound, nothing: set[int]) -> Finding:
     share = f"{len(absent)} of its {size} members" + (
         f", and of {len(nothing)} of {ranks} ranks" if ranks > size else ""
     )
-    untold = sorted(nothing)
-    return Finding(
-        structure=Structure.INSUFFICIENT_EVIDENCE,
-        summary=f"{capital(ranks_text(stuck.inside))} {verb(stuck.inside, 'waits', 'wait')} in "
-        f"{stuck_text(case, stuck)}, but nothing is here of {ranks_text(absent)} ({share}): which of them did not "
-        "enter cannot be told.",
-        group=stuck.group,
-        seq=stuck.seq,
-        op=stuck.op,
-        onset_ns=stuck.onset_ns,
-        waiting=stuck.inside,
-        victim_ranks=stuck.inside,
-        victim_groups=(stuck.group,),
-        reason=cause.UNDETERMINED,
-        evidence=(*last_evidence(case, absent), *waiting_evidence(case, stuck)),
-        next_steps=(f"collect the {_files(case)} of {ranks_text(untold)} too, and analyze all of them together",),
+    return _untold(
+        case,
+        stuck,
+        f"but nothing is here of {ranks_text(absent)} ({share}): which of them did not enter cannot be told",
+        last_evidence(case, absent),
+        f"collect the {_files(case)} of {ranks_text(sorted(nothing))} too, and analyze all of them together",
     )
 
 
 def _finding(case: Case, stuck: StuckRound) -> Finding:
     lost = stuck.unsure
+    return _untold(
+        case,
+        stuck,
+        f"and the recording of {ranks_text(lost)} is missing or incomplete: whether {verb(lost, 'it', 'they')} entered "
+        "cannot be told",
+        _said(case, lost, stuck.onset_ns),
+        f"look for the {_files(case)} of {ranks_text(lost)}: full disk, partial copy, lost host",
+    )
+
+
+def _untold(case: Case, stuck: StuckRound, why: str, evidence: list[Evidence], step: str) -> Finding:
+    """A round in which ranks wait, and of whose other members too little is there."""
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"{capital(ranks_text(stuck.inside))} {verb(stuck.inside, 'waits', 'wait')} in "
-        f"{stuck_text(case, stuck)}, and the recording of {ranks_text(lost)} is missing or incomplete: whether "
-        f"{verb(lost, 'it', 'they')} entered cannot be told.",
+        f"{stuck_text(case, stuck)}, {why}.",
         group=stuck.group,
         seq=stuck.seq,
         op=stuck.op,
@@ -82,8 +83,8 @@ def _finding(case: Case, stuck: StuckRound) -> Finding:
         victim_ranks=stuck.inside,
         victim_groups=(stuck.group,),
         reason=cause.UNDETERMINED,
-        evidence=(*_said(case, lost, stuck.onset_ns), *waiting_evidence(case, stuck)),
-        next_steps=(f"look for the {_files(case)} of {ranks_text(lost)}: full disk, partial copy, lost host",),
+        evidence=(*evidence, *waiting_evidence(case, stuck)),
+        next_steps=(step,),
     )
 
 
