@@ -14,6 +14,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.lost_connections import Lost, completion_errors, first_lost, slack_ns
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.onpath import Path, Suspicion
+from roundk.analyze.phrases import port_text
 from roundk.analyze.stacks import Dump
 from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES, cuda_fault
 
@@ -233,7 +234,7 @@ def _by_fault(case: Case, finding: Finding, path: Path, found: list[Suspicion], 
     names_rank = alone and not is_link and trouble.rank is not None
     # The kernel's line about its process is exit information.
     is_dead = path.is_culprits and trouble.cause is Cause.OOM_KILLED and trouble.rank is not None
-    end = trouble.device if trouble.port is None else f"{trouble.device or 'a device'} port {trouble.port}"
+    end = trouble.device if trouble.port is None else port_text(trouble.device or "a device", trouble.port)
     return replace(
         finding,
         detail=Detail.DEAD if is_dead and finding.detail in _NOT_ENDED else finding.detail,

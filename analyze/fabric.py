@@ -17,7 +17,7 @@ from typing import Final
 import polars as pl
 
 from roundk.analyze.finding import Evidence
-from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.phrases import NS_PER_S, port_text
 from roundk.analyze.steps import step
 from roundk.analyze.told import short_host
 from roundk.analyze.trace import Trace
@@ -190,9 +190,9 @@ def fabric(trace: Trace, begin_ns: int, end_ns: int | None, is_of: Callable[[str
 
 
 def named(place: tuple[str, str, int | None]) -> str:
-    """`mlx5_0:1`, as NCCL spells a port."""
+    """What to call the port of a place."""
     _, device, port = place
-    return device if port is None else f"{device}:{port}"
+    return port_text(device, port)
 
 
 def shown(found: Iterable[Rise | Narrow]) -> tuple[Evidence, ...]:

@@ -97,6 +97,11 @@ def group_text(name: str, desc: str, *, destroying: bool = False) -> str:
     return f"group {told}" if told else "an unnamed group"
 
 
+def port_text(device: str, port: int | None) -> str:
+    """A port as NCCL spells it: `mlx5_0:1`; the name alone of a network device, which has no numbered ports."""
+    return device if port is None else f"{device}:{port}"
+
+
 def place(file: str, line: int) -> str:
     """A place in the code, short enough for a sentence: `train.py:42`."""
     return f"{pathlib.PurePath(file).name}:{line}"

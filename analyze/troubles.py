@@ -15,7 +15,7 @@ import polars as pl
 
 from roundk.analyze.finding import Evidence
 from roundk.analyze.names import Cause, Confidence
-from roundk.analyze.phrases import NS_PER_S, duration
+from roundk.analyze.phrases import NS_PER_S, duration, port_text
 from roundk.analyze.steps import step
 from roundk.analyze.told import Told, short_host, told
 from roundk.analyze.trace import Trace
@@ -204,7 +204,7 @@ def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
             continue
         again = next((one for one in back if _same_port(one, fact) and _follows(one, fact)), None)
         until[place] = None if again is None else again.time_ns
-        named = f"port {_named(device, port)}" if device else "a network port"
+        named = f"port {port_text(device, port)}" if device else "a network port"
         of = f" of {fact.host or fact.where}" if fact.host or fact.where else ""
         found.append(
             Trouble(
@@ -304,7 +304,7 @@ def _counted(row: dict[str, Any], host: str | None, cause: Cause) -> Trouble:
     """A fault that a counter tells by going up."""
     is_timed = None not in (row["time_ns"], row["before_ns"]) and row["time_ns"] - row["before_ns"] <= TIMED_NS
     is_link = cause in LINK_CAUSES
-    name = _named(row["device"], row["port"])
+    name = port_text(row["device"], row["port"]) if row["device"] else ""
     text = f"{row['counter']} of {name or 'the host'} went up by {row['step']}"
     return Trouble(
         cause=cause,
@@ -320,11 +320,6 @@ def _counted(row: dict[str, Any], host: str | None, cause: Cause) -> Trouble:
         port=row["port"] if is_link else None,
         is_counted=True,
     )
-
-
-def _named(device: str | None, port: int | None) -> str:
-    """`mlx5_0:1`, as NCCL spells the port of an HCA; a network device's name alone."""
-    return f"{device}:{port}" if device and port is not None else device or ""
 
 
 def _tells(link: Trouble, row: dict[str, Any], host: str | None, cause: Cause) -> bool:

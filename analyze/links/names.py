@@ -10,6 +10,8 @@ import re
 from enum import IntEnum
 from typing import Final
 
+from roundk.analyze.phrases import port_text
+
 
 class Weight(IntEnum):
     """How much a counter that moved says; the less, the heavier."""
@@ -138,10 +140,10 @@ def meaning(counter: str) -> str:
 
 
 def label(kind: str, device: str, port: int | None) -> str:
-    """What to call a port: `eth0`, `mlx5_0/1`, `GPU 0 link 3`, `TCP`."""
+    """What to call a port: `eth0`, `mlx5_0:1`, `GPU 0 link 3`, `TCP`."""
     if kind == "nvlink" and port is not None:
         return f"{device} link {port}"
-    return f"{device or kind.upper()}" + ("" if port is None else f"/{port}")
+    return port_text(device or kind.upper(), port)
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:

@@ -51,7 +51,7 @@ class Port:
 
     @property
     def label(self) -> str:
-        """`mlx5_0/1`."""
+        """`mlx5_0:1`."""
         return names.label(self.kind, self.device, self.port)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from roundk.analyze.control import DESTROY
 from roundk.analyze.finding import Evidence
 from roundk.analyze.names import Confidence, Status, Structure
-from roundk.analyze.phrases import NS_PER_S, duration, fold, group_text, number_of, ranks_text
+from roundk.analyze.phrases import NS_PER_S, duration, fold, group_text, number_of, port_text, ranks_text
 from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Coverage, Report, Verdict
 
@@ -74,7 +74,7 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
     elif verdict.structure not in _UNSURE:
         made.append(("finding", f"{verdict.structure_confidence.value} confidence; no rank is blamed"))
     if verdict.culprit_links:
-        links = [f"{one.host} {one.device}" + (f"/{one.port}" if one.port else "") for one in verdict.culprit_links]
+        links = [f"{one.host} {port_text(one.device, one.port)}" for one in verdict.culprit_links]
         made.append(("link", _some(links, _MOST_HOSTS)))
     if verdict.group is not None and verdict.seq is not None:
         made.append(("where", f"{where(verdict)} ({number_of(verdict.group.size, 'rank')})"))

@@ -157,7 +157,7 @@ def test_the_time_is_told_from_the_onset_too():
 
 def test_what_only_a_counter_tells_lies_between_two_samples():
     lab = Lab(device="mlx5_0", kind="ib", port=1).ib("h1", "link_downed", [7, 7, 8, 8]).moving(4)
-    line = lab.line("h1", "mlx5_0/1", "went down")
+    line = lab.line("h1", "mlx5_0:1", "went down")
     assert "link_downed went up by 1, within the 1.0 s before" in line
     assert line.split()[0] == "22:13:22.000"
 
@@ -166,7 +166,7 @@ def test_states_that_a_port_passes_stand_with_its_outage():
     lab = Lab(device="mlx5_0", kind="ib", port=1).moving(4)
     for at, state, is_up in ((1.0, "1: DOWN", False), (1.5, "2: INIT", False), (1.75, "4: ACTIVE", True)):
         lab.fact("ib_port_event", "h1", at, "x", device="mlx5_0", port=1, state=state, is_up=is_up)
-    assert "went down for 0.750 s, back 22:13:21.750 (DOWN, INIT, ACTIVE)" in lab.line("h1", "mlx5_0/1", "went down")
+    assert "went down for 0.750 s, back 22:13:21.750 (DOWN, INIT, ACTIVE)" in lab.line("h1", "mlx5_0:1", "went down")
 
 
 def test_a_change_of_mtu_or_rate_is_an_event():
@@ -239,7 +239,7 @@ def test_a_counter_without_times_has_a_difference_and_no_rate():
 def test_infiniband_counts_words_of_four_bytes():
     lab = Lab(device="mlx5_0", kind="ib", port=1)
     lab.ib("h0", "port_xmit_data", [0, 250 * MB]).ib("h0", "port_rcv_data", [0, 500 * MB])
-    assert lab.line("h0", "mlx5_0/1", "GB/s").split()[-4:] == ["2.00", "GB/s", "1.00", "GB/s"]  # in, out
+    assert lab.line("h0", "mlx5_0:1", "GB/s").split()[-4:] == ["2.00", "GB/s", "1.00", "GB/s"]  # in, out
 
 
 def test_throughput_of_the_ports_in_use_stands_beside_that_in_the_bad_rounds():
@@ -303,14 +303,14 @@ def test_a_counter_at_its_end_cannot_move_and_a_gap_is_told():
     lab = Lab().ib("h3", "symbol_error", [65_535, 65_535])
     lab.fact("sampler_gap", "h1", 2, "link counters were not read for 4200 ms", for_ms=4200)
     told = " ".join(lab.text().split())
-    assert "At their largest value, so that they cannot move: symbol_error (h3 mlx5_0/1)." in told
+    assert "At their largest value, so that they cannot move: symbol_error (h3 mlx5_0:1)." in told
     assert "Not watched: h1: link counters were not read for 4200 ms (22:13:22.000)." in told
 
 
 def test_counters_read_once_do_not_pass_for_movement():
     told = Lab().ib("h0", "link_downed", [3]).text()
     assert "which of them moved in the run is not told" in told
-    assert re.search(r"link_downed +h0 mlx5_0/1 3", told)
+    assert re.search(r"link_downed +h0 mlx5_0:1 3", told)
     assert "went down" not in told
 
 
@@ -422,7 +422,7 @@ def test_it_fits_a_screen_and_says_which_host_is_another(hosts, width):
     assert ("h17" if hosts == 64 else "h1") in told.split("Link events")[1].split("\n\n")[0]
     if hosts == 64:
         assert "56 more ports" in told
-        assert re.search(r"port_rcv_errors +h17 mlx5_0/1 +80", told)
+        assert re.search(r"port_rcv_errors +h17 mlx5_0:1 +80", told)
 
 
 def test_json_has_every_counter_with_its_rates():
