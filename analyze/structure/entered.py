@@ -12,7 +12,8 @@ from roundk.analyze.finding import Finding
 from roundk.analyze.names import Detail, Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
 from roundk.analyze.structure import blame, localise, seen
-from roundk.analyze.structure.missing import open_doubts, waiting_evidence, waits
+from roundk.analyze.structure.last_seen import waiting_evidence
+from roundk.analyze.structure.missing import open_doubts, waits
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_calls, stuck_text
 
 

@@ -19,7 +19,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, number_of, ranks_text, verb
 from roundk.analyze.structure import blame
-from roundk.analyze.structure.missing import last_call
+from roundk.analyze.structure.last_seen import last_call
 from roundk.analyze.told import Told, told
 
 TOGETHER_NS: Final = NS_PER_S

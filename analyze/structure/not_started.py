@@ -14,7 +14,8 @@ from roundk.analyze.finding import Evidence, Finding
 from roundk.analyze.names import Structure
 from roundk.analyze.phrases import ranks_text, verb
 from roundk.analyze.structure.entered import may_be_chance, seen_open
-from roundk.analyze.structure.missing import open_doubts, waiting_evidence
+from roundk.analyze.structure.last_seen import waiting_evidence
+from roundk.analyze.structure.missing import open_doubts
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_text
 
 

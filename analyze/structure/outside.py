@@ -14,7 +14,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import duration, ranks_text, verb
 from roundk.analyze.stacks import Dump
-from roundk.analyze.structure.missing import last_call
+from roundk.analyze.structure.last_seen import last_call
 
 GAPS: Final = 3
 """Stillness counts from so many times the longest that the job showed before: evaluations and saves take their time."""

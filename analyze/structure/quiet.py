@@ -14,7 +14,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, duration, number_of, ranks_text, verb
 from roundk.analyze.structure import first_error, without_calls
-from roundk.analyze.structure.missing import SHOWN_RANKS, last_evidence
+from roundk.analyze.structure.last_seen import SHOWN_RANKS, last_evidence
 
 TOGETHER_NS: Final = NS_PER_S
 """Signs of life that end within a second of each other were ended by one hand."""

@@ -17,7 +17,7 @@ from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, ranks_text, verb
 from roundk.analyze.structure import blame
 from roundk.analyze.structure.entered import gone_inside, structure_of
-from roundk.analyze.structure.missing import waiting_evidence
+from roundk.analyze.structure.last_seen import waiting_evidence
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_calls, stuck_text
 
 AT_ONCE_NS: Final = NS_PER_S

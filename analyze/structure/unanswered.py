@@ -10,7 +10,7 @@ from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
 from roundk.analyze.structure import blame
-from roundk.analyze.structure.missing import last_call, waiting_evidence
+from roundk.analyze.structure.last_seen import last_call, waiting_evidence
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_text
 
 _GONE: Final = (Detail.DEAD, Detail.STOPPED)

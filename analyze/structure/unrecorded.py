@@ -14,7 +14,8 @@ from roundk.analyze.finding import Evidence, Finding
 from roundk.analyze.names import Structure
 from roundk.analyze.phrases import capital, ranks_text, verb
 from roundk.analyze.structure import blame
-from roundk.analyze.structure.missing import last_evidence, missing, waiting_evidence
+from roundk.analyze.structure.last_seen import last_evidence, waiting_evidence
+from roundk.analyze.structure.missing import missing
 from roundk.analyze.waitfor import StuckRound, WaitFor, stuck_text, wait_for
 
 SHOWN_ENDS: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs import Job, ns, outline
 
 from roundk.analyze.case import build
-from roundk.analyze.structure.missing import waiting_evidence
+from roundk.analyze.structure.last_seen import waiting_evidence
 from roundk.analyze.waitfor import wait_for
 
 
