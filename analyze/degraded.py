@@ -83,7 +83,15 @@ def _of(seen: Traffic, hosts: frozenset[str]) -> Traffic:
         return tuple(edge for edge in edges if edge.sender in hosts and edge.peer in hosts)
 
     timeouts = {host: count for host, count in seen.timeouts.items() if host in hosts}
-    return replace(seen, stalled=own(seen.stalled), lossy=own(seen.lossy), slow=own(seen.slow), timeouts=timeouts)
+    return replace(
+        seen,
+        stalled=own(seen.stalled),
+        lossy=own(seen.lossy),
+        queueing=own(seen.queueing),
+        slow=own(seen.slow),
+        edges=own(seen.edges),
+        timeouts=timeouts,
+    )
 
 
 def _with(finding: Finding, path: Path, found: _Found) -> Finding:
@@ -274,6 +282,9 @@ def _loss_by_hosts(seen: Traffic, what: str, shown: tuple[Evidence, ...]) -> _Fo
 
 def _slow(seen: Traffic) -> _Found | None:
     """Everything arrives, and late."""
+    if seen.queueing and (narrow := flows.narrow_end(seen.queueing, seen.edges)):
+        what = "data wait at their sender, as less gets through than before,"
+        return _at(Cause.CONGESTION, what, seen.queueing, narrow, _shown(seen.queueing))
     if not seen.slow:
         return None
     what = "packets arrive late, and none is lost"
@@ -297,7 +308,10 @@ def _shown(edges: Iterable[Edge]) -> tuple[Evidence, ...]:
             says.append(f"{number_of(edge.lost, 'segment')} sent again")
         if edge.stalled:
             says.append(f"{number_of(edge.stalled, 'timeout')} in a row")
-        if edge.rtt_us is not None and edge.usual_us is not None:
+        if edge.is_queueing:
+            waiting, usual = edge.queued // 1024, edge.usually_queued // 1024
+            says.append(f"{waiting:,} KiB wait to be sent where {usual:,} KiB is usual")
+        if edge.rtt_us is not None and edge.usual_us is not None and (edge.is_slow or not says):
             says.append(f"round trip {duration(edge.rtt_us * _US)} where {duration(edge.usual_us * _US)} was usual")
         found.append(Evidence(f"{edge.sender} to {edge.peer}: {', '.join(says)}", edge.source))
     return tuple(found)

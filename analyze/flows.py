@@ -33,6 +33,15 @@ LOSSY: Final = 20
 LOSSY_SHARE: Final = 0.005
 """Share of its host's segments that must be sent again on it. Where nothing is lost it stays below a thousandth."""
 
+QUEUED: Final = 32 * 1024
+"""Least bytes that wait at a sender half of the time for a queue that stands: a few full-sized sends of the kernel."""
+
+IDLE_SHARE: Final = 0.02
+"""Share of the bytes of the busiest edge below which an edge carries none of the job's data."""
+
+CLEAR: Final = 2
+"""Of two ends, the one whose other edges have become slower by so many times as much is the one at fault."""
+
 DOMINANT: Final = 0.4
 """Share of the worst edge's trouble: edges that have so much of it are of the same trouble, others show its echo."""
 
@@ -55,7 +64,10 @@ class Edge:
         lost: Retransmitted segments.
         stalled: Largest number of timeouts in a row on one connection (back-off).
         reordered: How often segments were seen to arrive out of order.
-        rtt_us, usual_us: Median round trip in the time and before it; None: not slow.
+        rtt_us, usual_us: Median round trip in the time and before it; None: not told.
+        queued, usually_queued: Median of the bytes that wait at the sender to be sent once, in the time and before it.
+        is_idle: Next to nothing is sent there, beside what goes to other hosts: its round trips are those of
+            acknowledgements that nobody hurries.
         source: The file that tells it.
     """
 
@@ -66,12 +78,27 @@ class Edge:
     reordered: int
     rtt_us: int | None
     usual_us: int | None
+    queued: int
+    usually_queued: int
+    is_idle: bool
     source: str
 
     @property
     def growth_us(self) -> int:
-        """How much longer a round trip takes than before; 0: not slow."""
-        return 0 if self.rtt_us is None or self.usual_us is None else self.rtt_us - self.usual_us
+        """How much longer a round trip takes than before; 0: no longer, or not told."""
+        if self.rtt_us is None or self.usual_us is None or self.is_idle:
+            return 0
+        return max(0, self.rtt_us - self.usual_us)
+
+    @property
+    def is_slow(self) -> bool:
+        """Its round trips take much longer than before."""
+        return self.growth_us * _NS_PER_US >= SLOW_NS and (self.rtt_us or 0) >= SLOWER * (self.usual_us or 0)
+
+    @property
+    def is_queueing(self) -> bool:
+        """The sender has data that the network does not take, and had not before."""
+        return self.queued >= max(QUEUED, SLOWER * self.usually_queued)
 
 
 @dataclass(frozen=True)
@@ -79,14 +106,17 @@ class Traffic:
     """What was wrong with the traffic in a time.
 
     Attributes:
-        stalled, lossy, slow: Edges whose data were not acknowledged, were sent again and again, or took long; of the
-            last two the worst, and those that are about as bad.
+        stalled, lossy, queueing, slow: Edges whose data were not acknowledged, were sent again and again, waited to be
+            sent, or took long; of the last three the worst, and those that are about as bad.
+        edges: All edges.
         timeouts: Retransmission timeouts by host, of its own counters.
     """
 
     stalled: tuple[Edge, ...]
     lossy: tuple[Edge, ...]
+    queueing: tuple[Edge, ...]
     slow: tuple[Edge, ...]
+    edges: tuple[Edge, ...]
     timeouts: dict[str, int]
 
 
@@ -110,11 +140,12 @@ def traffic(trace: Trace, begin_ns: int, end_ns: int | None) -> Traffic:
         if edge.lost >= LOSSY
         and (timeouts.get(edge.sender) or edge.lost >= LOSSY_SHARE * segments.get(edge.sender, math.inf))
     ]
-    slow = [edge for edge in edges if edge.growth_us]
     return Traffic(
         stalled=tuple(edge for edge in edges if edge.stalled),
         lossy=_worst(lossy, lambda edge: edge.lost),
-        slow=_worst(slow, lambda edge: edge.growth_us),
+        queueing=_worst([edge for edge in edges if edge.is_queueing], lambda edge: edge.queued),
+        slow=_worst([edge for edge in edges if edge.is_slow], lambda edge: edge.growth_us),
+        edges=tuple(edges),
         timeouts=timeouts,
     )
 
@@ -159,6 +190,31 @@ def common_ends(edges: tuple[Edge, ...], weight: Callable[[Edge], int]) -> list[
     return sorted(shared, key=lambda host: (-by_host[host], -as_sender[host], host))
 
 
+def narrow_end(queueing: tuple[Edge, ...], edges: tuple[Edge, ...]) -> list[str]:
+    """Where the network takes less than the senders have: the ends in common of queueing edges, the likelier first.
+
+    A port that sends too slowly delays the acknowledgements of what it receives, one that receives too slowly those of
+    what it sends: the other edges of the end at fault become slower too, those of the other end do not.
+
+    Args:
+        queueing: Edges with a queue that stands.
+        edges: All edges.
+
+    Returns:
+        One host; two where it may be either; none where the edges have no end in common.
+    """
+    ends = common_ends(queueing, lambda edge: edge.queued)
+    if len(ends) < 2:
+        return ends
+    slower = {
+        end: sum(edge.growth_us for edge in edges if edge not in queueing and end in (edge.sender, edge.peer))
+        for end in ends
+    }
+    ends.sort(key=lambda end: -slower[end])
+    least_us = SLOW_NS // SLOWER // _NS_PER_US
+    return ends[:1] if slower[ends[0]] >= max(least_us, CLEAR * slower[ends[1]]) else ends
+
+
 def _moved(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """How far counters went up within the time: against their last value before it."""
     return (
@@ -180,13 +236,15 @@ def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
         moved = _moved(rows.filter(pl.col("counter") == counter), keys).rename({"moved": name})
         table = table.join(moved, on=keys, how="left")
     backoff = rows.filter(pl.col("counter") == "backoff", "inside").group_by(keys).agg(stalled=pl.col("value").max())
-    trips = rows.filter(pl.col("counter") == "rtt_us")
-    usual = trips.filter(pl.col("time_ns") < begin_ns).group_by(keys).agg(usual=pl.col("value").median())
-    now = trips.filter("inside").group_by(keys).agg(rtt=pl.col("value").median())
-    for other in (backoff, usual, now):
+    for name, counter in (("rtt", "rtt_us"), ("queued", "notsent_bytes")):
+        told_of = rows.filter(pl.col("counter") == counter)
+        for then, when in ((pl.col("time_ns") < begin_ns, f"usual_{name}"), (pl.col("inside"), name)):
+            median = told_of.filter(then).group_by(keys).agg(pl.col("value").median().alias(when))
+            table = table.join(median, on=keys, how="left")
+    sent = rows.filter(pl.col("counter") == "bytes_acked").group_by(keys).agg(sent=pl.col("value").max())
+    for other in (backoff, sent):
         table = table.join(other, on=keys, how="left")
-    slow = (pl.col("rtt") >= SLOWER * pl.col("usual")) & ((pl.col("rtt") - pl.col("usual")) * _NS_PER_US >= SLOW_NS)
-    table = table.with_columns(pl.when(slow).then(name) for name in ("rtt", "usual"))
+    table = table.with_columns(is_idle=(pl.col("sent") < IDLE_SHARE * pl.col("sent").max()).fill_null(value=False))
     return [
         Edge(
             sender=short_host(row["host"]) or "",
@@ -195,7 +253,10 @@ def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
             stalled=int(row["stalled"] or 0),
             reordered=int(row["reordered"] or 0),
             rtt_us=None if row["rtt"] is None else int(row["rtt"]),
-            usual_us=None if row["usual"] is None else int(row["usual"]),
+            usual_us=None if row["usual_rtt"] is None else int(row["usual_rtt"]),
+            queued=int(row["queued"] or 0),
+            usually_queued=int(row["usual_queued"] or 0),
+            is_idle=row["is_idle"],
             source=row["source"],
         )
         for row in table.sort(keys).iter_rows(named=True)

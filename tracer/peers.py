@@ -1,7 +1,7 @@
 """What the sampler of a host's links stores of its TCP connections: by the peer's address, what `sockdiag` tells.
 
 Counters of `kind` peer, `device` the address. `flows` is the number of connections, 0 once there are none.
-`retrans_total` and `reord_seen` are sums over those there are, and fall when one ends.
+`bytes_acked`, `retrans_total` and `reord_seen` are sums over those there are, and fall when one ends.
 
 Figures that are never the same twice are stored when they have changed by more than `_SLACK`, so that connections do
 not push out what is kept of the ports.
@@ -27,9 +27,26 @@ MOST_PEERS = 64
 """At one time; of more, those with most bytes. A ring or a tree has a handful, an all-to-all one per host."""
 _MOST_EVER = 1_024
 """Peers to tell of at all: a server in the host's network must not use up the ids of counters."""
-_SLACK = {"rtt_us": 0.1, "min_rtt_us": 0.1, "send_queue": 0.5, "notsent_bytes": 0.5, "recv_queue": 0.5}
+_SLACK = {
+    "bytes_acked": 1.0,  # which peers the job's data go to, not how fast
+    "rtt_us": 0.1,
+    "min_rtt_us": 0.1,
+    "send_queue": 0.5,
+    "notsent_bytes": 0.5,
+    "recv_queue": 0.5,
+}
 """Share of the stored value that a new one may differ by without being stored. A beginning or an end always is."""
-_SUMS = ("retrans_total", "reord_seen", "lost", "backoff", "probe_backoff", "send_queue", "notsent_bytes", "recv_queue")
+_SUMS = (
+    "bytes_acked",
+    "retrans_total",
+    "reord_seen",
+    "lost",
+    "backoff",
+    "probe_backoff",
+    "send_queue",
+    "notsent_bytes",
+    "recv_queue",
+)
 """0 where there is no connection. Of round-trip times there is then none."""
 NAMES = ("flows", *_SUMS, "rtt_us", "min_rtt_us")
 _LIMITS = tuple(_SLACK.get(name, 0.0) for name in NAMES)

@@ -390,6 +390,38 @@ def test_segments_sent_again_now_and_then_do_not_weigh_beside_round_trips():
     assert said(lab.first()) == ("SLOW_TRANSFER", "CONGESTION", (), [("h1", "eth0")])
 
 
+@pytest.mark.parametrize(
+    ("queueing", "slower", "narrow"),
+    [
+        # Held at h1 to what it sends: acknowledgements of what it receives from h2 wait behind its own data.
+        ((1, 0), ((2, 1, 567, 9_849), (0, 3, 2_961, 5_692)), 1),
+        # Held at h3 to what it receives: acknowledgements of what it sends to h2 do.
+        ((0, 3), ((3, 2, 401, 9_425), (1, 0, 624, 1_357)), 3),
+    ],
+)
+def test_data_that_wait_at_their_sender_lead_to_the_end_whose_other_traffic_is_slower(queueing, slower, narrow):
+    """Figures of links held to 115 Mbit/s in the fault lab, of a ring 0 3 2 1; what is idle has the longest trips."""
+    lab = Lab().slow(0.45, 14).quiet()
+    for sender, peer in ((0, 3), (3, 2), (2, 1), (1, 0)):
+        lab.edge(sender, peer, "bytes_acked", *[1 << 30] * 18)
+        lab.edge(sender, peer, "notsent_bytes", *[0] * 4, *[160_000 if (sender, peer) == queueing else 0] * 14)
+    for sender, peer, usual, now in slower:
+        lab.edge(sender, peer, "rtt_us", *[usual] * 4, *[now] * 14)
+    for sender, peer, usual, now in ((3, 0, 1_029, 17_856), (3, 1, 4_003, 14_261), (2, 3, 601, 4_772)):
+        lab.edge(sender, peer, "bytes_acked", *[4_800] * 18)
+        lab.edge(sender, peer, "rtt_us", *[usual] * 4, *[now] * 14)
+    verdict = lab.first()
+    assert said(verdict) == ("SLOW_TRANSFER", "CONGESTION", (), [(f"h{narrow}", "eth0")])
+    assert verdict.cause_confidence == "medium"
+    assert any("156 KiB wait to be sent where 0 KiB is usual" in piece.what for piece in verdict.evidence)
+
+
+def test_data_that_wait_at_their_sender_as_before_say_nothing():
+    lab = Lab().slow(0.45, 14).quiet()
+    lab.edge(1, 0, "bytes_acked", *[1 << 30] * 18).edge(1, 0, "notsent_bytes", *[150_000] * 4, *[160_000] * 14)
+    assert said(lab.first()) == ("SLOW_TRANSFER", "UNDETERMINED", (), [])
+
+
 def test_transfers_that_all_take_much_longer_from_a_time_on_count_whatever_explains_it():
     """Figures of packets out of order, in the fault lab: 30 ms became 120 ms, of a tenth of the time the half."""
     lab = Lab().good(60)

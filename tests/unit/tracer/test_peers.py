@@ -81,9 +81,11 @@ def facts(run, kind):
 
 
 def test_the_connections_to_one_address_are_taken_together(host):
+    first = {"retrans_total": 3, "backoff": 2, "rtt_us": 400, "min_rtt_us": 80, "send_queue": 7, "notsent_bytes": 5}
+    second = {"retrans_total": 4, "backoff": 6, "is_probing": True, "rtt_us": 90, "send_queue": 1, "reord_seen": 2}
     begin_ns, end_ns = host.look(
-        flow("10.0.0.2", retrans_total=3, backoff=2, rtt_us=400, min_rtt_us=80, send_queue=7, notsent_bytes=5, lost=1),
-        flow("10.0.0.2", retrans_total=4, backoff=6, is_probing=True, rtt_us=90, send_queue=1, reord_seen=2),
+        flow("10.0.0.2", lost=1, bytes_acked=9, **first),
+        flow("10.0.0.2", bytes_acked=4, **second),
         flow("10.0.0.3", recv_queue=9, reord_seen=None, rtt_us=None),
     )
     run = host.end()
@@ -91,6 +93,7 @@ def test_the_connections_to_one_address_are_taken_together(host):
     first = dict(table.filter(device="10.0.0.2").select("counter", "value").rows())
     assert first == {
         "flows": 2,
+        "bytes_acked": 13,
         "retrans_total": 7,
         "reord_seen": 2,
         "lost": 1,
