@@ -34,7 +34,10 @@ LOSSY_SHARE: Final = 0.005
 """Share of its host's segments that must be sent again on it. Where nothing is lost it stays below a thousandth."""
 
 QUEUED: Final = 32 * 1024
-"""Least bytes that wait at a sender half of the time for a queue that stands: a few full-sized sends of the kernel."""
+"""Least bytes that wait at a sender, in the mean, for a queue that stands: half a full-sized send of the kernel."""
+
+QUEUE_SHARE: Final = 0.7
+"""Share of the longest queue: a host that must wait to send reads less, so that queues grow behind it too."""
 
 IDLE_SHARE: Final = 0.02
 """Share of the bytes of the busiest edge below which an edge carries none of the job's data."""
@@ -65,7 +68,8 @@ class Edge:
         stalled: Largest number of timeouts in a row on one connection (back-off).
         reordered: How often segments were seen to arrive out of order.
         rtt_us, usual_us: Median round trip in the time and before it; None: not told.
-        queued, usually_queued: Median of the bytes that wait at the sender to be sent once, in the time and before it.
+        queued, usually_queued: Bytes that wait at the sender to be sent once, in the mean over the time; the median of
+            those before it.
         is_idle: Next to nothing is sent there, beside what goes to other hosts: its round trips are those of
             acknowledgements that nobody hurries.
         source: The file that tells it.
@@ -143,17 +147,17 @@ def traffic(trace: Trace, begin_ns: int, end_ns: int | None) -> Traffic:
     return Traffic(
         stalled=tuple(edge for edge in edges if edge.stalled),
         lossy=_worst(lossy, lambda edge: edge.lost),
-        queueing=_worst([edge for edge in edges if edge.is_queueing], lambda edge: edge.queued),
+        queueing=_worst([edge for edge in edges if edge.is_queueing], lambda edge: edge.queued, QUEUE_SHARE),
         slow=_worst([edge for edge in edges if edge.is_slow], lambda edge: edge.growth_us),
         edges=tuple(edges),
         timeouts=timeouts,
     )
 
 
-def _worst(edges: list[Edge], weight: Callable[[Edge], int]) -> tuple[Edge, ...]:
+def _worst(edges: list[Edge], weight: Callable[[Edge], int], share: float = DOMINANT) -> tuple[Edge, ...]:
     """The edges that are about as bad as the worst."""
     most = max(map(weight, edges), default=0)
-    return tuple(edge for edge in edges if weight(edge) >= DOMINANT * most)
+    return tuple(edge for edge in edges if weight(edge) >= share * most)
 
 
 def _of_hosts(rows: pl.DataFrame, counter: str) -> dict[str, int]:
@@ -236,11 +240,22 @@ def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
         moved = _moved(rows.filter(pl.col("counter") == counter), keys).rename({"moved": name})
         table = table.join(moved, on=keys, how="left")
     backoff = rows.filter(pl.col("counter") == "backoff", "inside").group_by(keys).agg(stalled=pl.col("value").max())
-    for name, counter in (("rtt", "rtt_us"), ("queued", "notsent_bytes")):
-        told_of = rows.filter(pl.col("counter") == counter)
-        for then, when in ((pl.col("time_ns") < begin_ns, f"usual_{name}"), (pl.col("inside"), name)):
-            median = told_of.filter(then).group_by(keys).agg(pl.col("value").median().alias(when))
-            table = table.join(median, on=keys, how="left")
+    trips = rows.filter(pl.col("counter") == "rtt_us")
+    waiting = rows.filter(pl.col("counter") == "notsent_bytes").sort(*keys, "time_ns")
+    # A queue is told of when it changes, so each value counts for as long as it stood.
+    stood = (pl.col("time_ns").shift(-1).over(keys) - pl.col("time_ns")).fill_null(0)
+    waiting = waiting.with_columns(stood=stood, weighted=stood.cast(pl.Float64) * pl.col("value"))
+    mean = (pl.col("weighted").sum() / pl.col("stood").sum()).fill_nan(0)
+    table = table.join(waiting.filter("inside").group_by(keys).agg(queued=mean), on=keys, how="left")
+    # Before the trouble a look a second may meet a single transfer, which a mean would take for a queue.
+    before = pl.col("time_ns") < begin_ns
+    for name, part in (
+        ("rtt", trips.filter("inside")),
+        ("usual_rtt", trips.filter(before)),
+        ("usual_queued", waiting.filter(before)),
+    ):
+        median = part.group_by(keys).agg(pl.col("value").median().alias(name))
+        table = table.join(median, on=keys, how="left")
     sent = rows.filter(pl.col("counter") == "bytes_acked").group_by(keys).agg(sent=pl.col("value").max())
     for other in (backoff, sent):
         table = table.join(other, on=keys, how="left")
