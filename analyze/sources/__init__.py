@@ -121,12 +121,15 @@ def _takers(item: Input) -> list[ModuleType]:
 
 
 def _named_alike(unknown: list[Input], dumps: list[Input]) -> list[Input]:
-    """The files that are a rank's dump by their name: where its peers left one, that it is empty is evidence."""
-    names = {_without_number(item.name) for item in dumps}
+    """The files that are a rank's dump by their name: where its peers left one, that it is empty is evidence.
+
+    Folders may be named by hosts, and so differ from rank to rank too.
+    """
+    names = {_without_number(item.basename) for item in dumps}
     return [
         item
         for item in unknown
-        if _without_number(item.name) in names or (item.start and _DUMP.search(item.basename) is not None)
+        if _without_number(item.basename) in names or (item.start and _DUMP.search(item.basename) is not None)
     ]
 
 

@@ -40,6 +40,8 @@ _CHUNK: Final = 1 << 20
 _MOST: Final = 500_000
 """Files to look at; a directory with more is not one job's."""
 _SUFFIXES: Final = re.compile(r"(\.(json|jsonl|pickle|pkl|pt|log|txt|out|err|gz|bz2|xz|zst))+$")
+_TENSOR: Final = re.compile(r"/data/\d+$|\.npy$")
+"""Source: torch/serialization.py, `_save`: the bytes of each storage are a record `data/<number>`."""
 _IN_RUN: Final = re.compile(r"rank-(?P<rank>\d+)-.*\.fr|.*\.log")
 """Files of a run directory (`roundk.tracer.rundir`) that hold what others write: torch's Flight Recorder, logs."""
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -163,8 +165,9 @@ def find(names: Sequence[str], scratch: pathlib.Path) -> Found:
         else:
             paths.update(dict.fromkeys(_named(name)))
     found = Found(_root(list(paths)))
+    walk = _Walk(found, scratch)
     for path in paths:
-        _Walk(found, scratch).take(path)
+        walk.take(path)
     if spooled is not None:
         found.inputs.append(Input("standard input", spooled))
     return found
@@ -193,16 +196,15 @@ def _root(paths: list[pathlib.Path]) -> pathlib.Path:
 
 
 class _Walk:
-    """Goes through one path that was named."""
+    """Goes through the paths that were named."""
 
     def __init__(self, found: Found, scratch: pathlib.Path) -> None:
         self._found = found
         self._scratch = scratch
-        self._named = pathlib.Path()
+        self._are_runs: dict[pathlib.Path, bool] = {}
 
     def take(self, path: pathlib.Path) -> None:
-        self._named = path
-        for run in rundir.find(path):
+        for run in rundir.find(path, self._are_runs):
             self._found.runs.setdefault(run, path)
         inside = [run for run in self._found.runs if path != run and path.is_relative_to(run)]
         if path.is_dir():
@@ -331,7 +333,8 @@ def _tar_members(item: Input) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _zip_members(item: Input) -> Iterator[tuple[str, IO[bytes]]]:
+    """Members of a zip, but for the tensors of what torch.save and numpy.savez write as one."""
     with zipfile.ZipFile(item.path) as archive:
         for member in archive.infolist():
-            if not member.is_dir():
+            if not member.is_dir() and _TENSOR.search(member.filename) is None:
                 yield member.filename, archive.open(member)

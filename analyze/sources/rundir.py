@@ -17,11 +17,18 @@ UP: Final = 2
 """How many levels above a named file or directory a run is looked for: RUN/HOST/FILE."""
 
 
-def find(path: pathlib.Path) -> list[pathlib.Path]:
-    """The run directories that a path stands for: itself, one that it lies in, or those below it."""
+def find(path: pathlib.Path, known: dict[pathlib.Path, bool]) -> list[pathlib.Path]:
+    """The run directories that a path stands for: itself, one that it lies in, or those below it.
+
+    Args:
+        path: What the user named.
+        known: Of which folders it is known already whether they are one; of many files, all ask the same.
+    """
     here = path.resolve()
     for candidate in (here, *list(here.parents)[:UP]):
-        if candidate.is_dir() and reader.is_run(candidate):
+        if candidate not in known:
+            known[candidate] = reader.is_run(candidate)
+        if known[candidate]:
             return [path if candidate == here else candidate]
     level = [path] if path.is_dir() else []
     for _ in range(DEPTH):

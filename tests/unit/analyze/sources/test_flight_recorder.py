@@ -11,6 +11,7 @@ from dumps import MS, T0, dump, entry, group, load, pickled, rows, scheduled, st
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roundk.analyze import sources
 from roundk.analyze.output import inventory
 from roundk.analyze.sources import flight_recorder
 from roundk.analyze.sources.inputs import Hints
@@ -687,3 +688,12 @@ def test_ranks_whose_last_calls_lie_an_hour_apart_are_of_one_run(tmp_path):
 def test_bytes_with_odd_escapes_are_looked_at_without_a_warning(tmp_path):
     (odd,) = write(tmp_path, {"odd.bin": b"S'" + bytes((92, 0x17)) + b"'" + bytes((10,)) + b".rest"})
     assert not flight_recorder.recognises(odd)
+
+
+def test_an_empty_file_in_the_folder_of_its_host_is_an_empty_dump(tmp_path):
+    """Folders are named by hosts, so not only the rank's number differs between the dumps of a job."""
+    one = dump([entry(0)], world=3)
+    files = {"gpu-1/dump_0": one, "gpu-02/dump_1": one, "gpu-117/dump_2": b""}
+    write(tmp_path, files)
+    trace, _ = sources.load([str(tmp_path)])
+    assert rows(trace.ranks, "rank", "data") == [(0, "present"), (1, "present"), (2, "empty")]

@@ -14,8 +14,10 @@ import tarfile
 import types
 import zipfile
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,6 +121,14 @@ def test_a_zip_archive_stands_for_its_files(tmp_path, scratch):
             archive.writestr(name, content)
     found = inputs.find([str(tmp_path / "a.zip")], scratch)
     assert contents(found) == {f"a.zip!{name}": content for name, content in DUMPS.items()}
+
+
+def test_the_tensors_of_a_checkpoint_are_not_unpacked(tmp_path, scratch):
+    torch.save({"weight": torch.zeros(1_000_000), "step": 7}, tmp_path / "model.pt")
+    np.savez(tmp_path / "state.npz", np.zeros(1_000_000))
+    found = inputs.find([str(tmp_path)], scratch)
+    assert sum(len(content) for content in contents(found).values()) < 10_000, "two of 4 and 8 MB"
+    assert any(name.startswith("model.pt!") for name in contents(found)), "a checkpoint is a zip"
 
 
 @pytest.mark.parametrize("name", ["gz", "bz2", "xz", "zst"])
