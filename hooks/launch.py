@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from roundk.hooks import config, failsafe, sampling, site, tee, unrecorded, watch
 from roundk.tracer import rundir, words
+from roundk.tracer.environment import host_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,6 +159,7 @@ class _Launcher:
                 "host_full": rundir.full_host_name(),
                 "pid": os.getpid(),
                 "command": list(command),
+                "versions": host_versions(),
             }
         )
         self._folder = folder

@@ -17,7 +17,7 @@ from threading import get_native_id
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from roundk.hooks import failsafe, flight_recorder, methods, sites, works
+from roundk.hooks import failsafe, flight_recorder, methods, settings, sites, works
 from roundk.hooks.device import DeviceTimes, Mark, harmless_to_captures
 from roundk.hooks.groups import Groups
 from roundk.hooks.plans import NO_WORK, ONLY_RESULT
@@ -57,6 +57,7 @@ class Recorder:
         self._stem, self.side = rundir.side_file(self._folder, rank)
         self.side.append(_process(rank, world_size))
         try:
+            self.side.append(settings.line(config))
             self._begin(pending)
         except BaseException as error:
             self.side.append(_off(repr(error)))

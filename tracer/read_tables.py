@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roundk.tracer import read_calls, read_ends, read_stacks, schema, words
+from roundk.tracer import read_calls, read_ends, read_settings, read_stacks, schema, words
 
 _Line = dict[str, Any]
 
@@ -92,6 +92,7 @@ def tables_of(
     ]
     ranks = {(process.host, process.pid): process.rank for process in by_rank.values()}
     facts = _facts(by_rank, [*agents, *launchers, *early], ranks, last)
+    facts += read_settings.facts_of(by_rank.values(), launchers)
     return Tables(
         pa.concat_tables(parts) if parts else schema.CALLS.empty_table(),
         merge.groups(),

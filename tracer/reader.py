@@ -41,7 +41,7 @@ class Run:
         counters: Samples of the hosts' links.
         world_size: Ranks of the job; None where no file tells.
         command: What the launcher ran; empty without a launcher.
-        started_ns: Unix time of the launcher's start.
+        started_ns: Unix time at which the first of its launchers started.
         ended_ns: Unix time of its end marker; None: the end of the job is not known.
         exit_code: Exit code of the command, negative after a signal.
         last_alive_ns: Unix time of the last sign of life of anything in the run.
@@ -123,7 +123,7 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, counters: pa.Table, 
         counters=counters,
         world_size=tables.world_size,
         command=tuple(last.get("command", ())),
-        started_ns=last.get("time_ns"),
+        started_ns=min((int(line["time_ns"]) for line in starts), default=None),
         ended_ns=max(int(line["time_ns"]) for line in ends) if ended else None,
         exit_code=next((int(line["code"]) for line in reversed(ends) if line["code"]), 0) if ended else None,
         last_alive_ns=max([*alive, *tables.alive_ns], default=None),

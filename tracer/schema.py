@@ -197,7 +197,7 @@ FACTS: Final = pa.schema(
             "kind",
             pa.utf8(),
             "In a run directory: exit | exception | thread_exception | goodbye | state | signal | off | lost | deleted"
-            " | end; other sources list theirs in their module",
+            " | end | setting | version; other sources list theirs in their module",
         ),
         _column("text", pa.utf8(), "The fact in a few words"),
         _column(

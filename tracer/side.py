@@ -6,8 +6,8 @@ in place. `reserve` (which does I/O) belongs to the recorder's own thread.
 
 No file descriptor stays open: a script that closes them all gets their numbers again for files of its own.
 
-Lines (`kind` says which): `alive`, `process`, `group`, `signature`, `site`, `exception`, `goodbye`, `lost`, `deleted`,
-`off`. The reader documents the keys it uses of each.
+Lines (`kind` says which): `alive`, `process`, `environment`, `group`, `signature`, `site`, `exception`, `goodbye`,
+`lost`, `deleted`, `off`. The reader documents the keys it uses of each.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from roundk.tracer.errors import RoundkError
 
 _COMMANDS: Final = {
     "analyze": ("roundk.analyze.commands.analyze", "Name the rank that hangs or slows a run, and say why."),
+    "batch": ("roundk.analyze.commands.batch", "Judge many failed runs, and say what they have in common."),
+    "diff": ("roundk.analyze.commands.diff", "Show what differs between a good and a failed run."),
     "explain": ("roundk.analyze.commands.explain", "Say what a name in a verdict means, and what to do then."),
     "links": ("roundk.analyze.commands.links", "Show the links of a run: ports that went down, counters that moved."),
     "ras": ("roundk.analyze.commands.ras", "Ask a running job's NCCL RAS who is behind, gone, or does not move."),

@@ -10,6 +10,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src" / "roundk"
 WRITING_HALF = (
+    "environment",
     "errors",
     "linkfiles",
     "links",

@@ -34,6 +34,7 @@ BEHIND = tuple(
         "read_calls",
         "read_ends",
         "read_links",
+        "read_settings",
         "read_stacks",
         "read_tables",
         "schema",

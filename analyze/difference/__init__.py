@@ -1,0 +1,1 @@
+"""What differs between two runs: settings, versions, transports, links, groups, hosts, calls, step time."""
