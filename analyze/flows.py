@@ -210,13 +210,14 @@ def narrow_end(queueing: tuple[Edge, ...], edges: tuple[Edge, ...]) -> list[str]
     ends = common_ends(queueing, lambda edge: edge.queued)
     if len(ends) < 2:
         return ends
-    slower = {
-        end: sum(edge.growth_us for edge in edges if edge not in queueing and end in (edge.sender, edge.peer))
-        for end in ends
-    }
+    others = {end: [edge for edge in edges if edge not in queueing and end in (edge.sender, edge.peer)] for end in ends}
+    slower = {end: sum(edge.growth_us for edge in others[end]) for end in ends}
     ends.sort(key=lambda end: -slower[end])
     least_us = SLOW_NS // SLOWER // _NS_PER_US
-    return ends[:1] if slower[ends[0]] >= max(least_us, CLEAR * slower[ends[1]]) else ends
+    if slower[ends[0]] >= max(least_us, CLEAR * slower[ends[1]]):
+        return ends[:1]
+    # With acknowledgements that come late, data wait to be sent on those edges as well.
+    return sorted(ends, key=lambda end: -sum(edge.queued for edge in others[end]))
 
 
 def _moved(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
