@@ -22,7 +22,7 @@ _LATER: Final = "while it hangs: py-spy dump --pid on each rank"
 def nothing_called(case: Case) -> Finding:
     """Nobody is seen to have called anything, and nothing tells of an error."""
     kinds = case.trace.sources
-    parts = [number_of(count, _NOUNS.get(kind, f"input of kind {kind}")) for kind, count in kinds.items()]
+    parts = [number_of(count, _NOUNS.get(kind, f"{kind} input")) for kind, count in kinds.items()]
     held = " and ".join(parts) or "what was named"
     closed = first_error.closed_connections(case)
     said = " ".join(one for one in (_counters(case), _communicators(case)) if one)
