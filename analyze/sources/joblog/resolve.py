@@ -21,6 +21,8 @@ from roundk.analyze.sources.joblog.events import MOST_RANK, Event
 
 _RANK_FILE: Final = re.compile(r"(?:^|[^A-Za-z])rank[-_]?(\d{1,8})(?![\d])", re.IGNORECASE)
 _ELASTIC_FILE: Final = re.compile(r"(?:^|[/!])(?:attempt_)?\d{1,6}[/!](\d{1,8})[/!]std(?:out|err)\.log$")
+_OF_ATTEMPT: Final = re.compile(r"/attempt_\d{1,6}/(\d{1,8})/std(?:out|err)\.log$")
+"""The same in a whole path, for who names the folder of an attempt, or of a rank, itself."""
 
 
 class Ranks:
@@ -160,7 +162,11 @@ class Ranks:
 def _of_files(inputs: Sequence[Input], hints: Hints) -> dict[int, int]:
     """Ranks of logs that are one rank's by their names; a number that two of them have is no rank."""
     named = {file: rank for file, item in enumerate(inputs) if (rank := _of_file(item, hints)) is not None}
-    elastic = {file: int(found[1]) for file, item in enumerate(inputs) if (found := _ELASTIC_FILE.search(item.name))}
+    elastic = {
+        file: int(found[1])
+        for file, item in enumerate(inputs)
+        if (found := _ELASTIC_FILE.search(item.name) or _OF_ATTEMPT.search(item.path.absolute().as_posix()))
+    }
     if len({rank for file, rank in elastic.items() if "stderr" in inputs[file].name}) == sum(
         "stderr" in inputs[file].name for file in elastic
     ):  # torchrun's folders are of local ranks: those of several hosts have the same

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roundk.analyze import sources
 from roundk.analyze.sources import joblog
 from roundk.analyze.sources.inputs import Hints, Input
 
@@ -499,6 +500,14 @@ class TestRanks:
             "job.log": None,
             "0/6/stderr.log": 6,
         }
+
+    @pytest.mark.parametrize("named", ["", "77_x8d2k1qa", "77_x8d2k1qa/attempt_0", "77_x8d2k1qa/attempt_0/5"])
+    def test_of_one_ranks_log_whatever_folder_of_torchruns_is_named(self, tmp_path, named):
+        log = tmp_path / "77_x8d2k1qa" / "attempt_0" / "5" / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("RuntimeError: CUDA error: an illegal memory access\n")
+        trace, _ = sources.load([str(tmp_path / named)])
+        assert trace.facts["rank"].to_list() == [5]
 
     def test_local_ranks_folders_of_two_hosts_are_no_ranks(self, tmp_path):
         names = ["node-a/attempt_0/0/stderr.log", "node-b/attempt_0/0/stderr.log"]
