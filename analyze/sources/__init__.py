@@ -48,6 +48,8 @@ _SHOWN: Final = 5
 _EARLIEST_NS: Final = 10**9 * 10**9
 """September 2001: smaller times count from something else than 1970."""
 _NO_DUMP: Final = "by its name it is a Flight Recorder dump, but what is in it is none: damaged, or written over"
+_NO_COMM_DUMP: Final = "its peers are comm dumps, but what is in it is none: damaged, or written over"
+_EMPTY: Final = "it is empty, where its peers are comm dumps"
 _DUMP: Final = re.compile(r"(?:nccl|comm_lib|gloo)_trace_rank_?\d+$")
 """How torch names the dumps of a rank."""
 
@@ -96,6 +98,8 @@ def _parts(found: Found, hints: Hints, run: Trace | None) -> list[Part]:
     alike = _named_alike(unknown, dumps)
     dumps += [item for item in alike if not item.start]
     found.unreadable += [Unreadable(item.name, _NO_DUMP) for item in alike if item.start]
+    others = _named_alike([item for item in unknown if item not in alike], by_source.get(ncclx, []))
+    found.unreadable += [Unreadable(item.name, _NO_COMM_DUMP if item.start else _EMPTY) for item in others]
     logs = by_source.pop(joblog, [])
     parts = [source.load(items, hints) for source, items in by_source.items()]
     if logs:

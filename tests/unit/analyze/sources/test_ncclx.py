@@ -9,6 +9,7 @@ from dumps import load as load_dumps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roundk.analyze import sources
 from roundk.analyze.sources import ncclx
 from roundk.analyze.sources.inputs import Hints
 
@@ -203,6 +204,16 @@ def test_the_rank_is_in_the_name_or_in_the_default_group(tmp_path):
     part = ncclx.load(write(tmp_path, files), Hints())
     assert rows(part.ranks, "rank", "data") == [(5, "empty")]
     assert [(one.path, "--rank-pattern" in one.why) for one in part.unreadable] == [("x", True)]
+
+
+def test_what_is_no_dump_beside_its_peers_is_told(tmp_path):
+    files = {f"comm_dump_{rank}": json.dumps({HASH: comm(rank, size=4)}).encode() for rank in range(2)}
+    write(tmp_path, {**files, "comm_dump_2": b"", "comm_dump_3": b"\x00\xff" * 40, "notes": b"\x00"})
+    trace, _ = sources.load([str(tmp_path)])
+    assert [(one.path, one.why.split(",")[0]) for one in trace.unreadable] == [
+        ("comm_dump_2", "it is empty"),
+        ("comm_dump_3", "its peers are comm dumps"),
+    ]
 
 
 @pytest.mark.parametrize(
