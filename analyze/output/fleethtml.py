@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import importlib.resources
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -15,7 +12,7 @@ from roundk.analyze.batch.table import Category
 from roundk.analyze.batch.trends import Week
 from roundk.analyze.names import Confidence
 from roundk.analyze.output import fleetwords as words
-from roundk.analyze.output.safe import Html, element, joined
+from roundk.analyze.output.safe import Html, document, element, joined
 from roundk.analyze.phrases import number_of
 
 _STYLES: Final = ("page.css", "fleet.css")
@@ -38,25 +35,7 @@ def render(fleet: Fleet) -> str:
     Args:
         fleet: What to say.
     """
-    files = importlib.resources.files(__package__)
-    css = "\n".join(files.joinpath(name).read_text("utf-8") for name in _STYLES)
-    script = files.joinpath(_SCRIPT).read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Nothing but this script may run and nothing may be loaded, whatever a host or a run is called.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
-    head = element(
-        "head",
-        Html('<meta charset="utf-8">'),
-        Html(
-            f"<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}; base-uri 'none'; form-action 'none'\">"
-        ),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<link rel="icon" href="data:,">'),
-        element("title", f"roundk: {words.states(fleet.states)}"),
-        Html(f"<style>{css}</style>"),
-    )
-    body = element("body", element("main", *_parts(fleet)), Html(f"<script>{script}</script>"))
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>'
+    return document(f"roundk: {words.states(fleet.states)}", _STYLES, _SCRIPT, *_parts(fleet))
 
 
 def _parts(fleet: Fleet) -> Iterable[Html]:

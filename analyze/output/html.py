@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import importlib.resources
 import json
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -14,7 +11,7 @@ from roundk.analyze.case import Case
 from roundk.analyze.names import Structure
 from roundk.analyze.output import heatmap, roundchart, tables, words
 from roundk.analyze.output.beside import Folded, Side, beside
-from roundk.analyze.output.safe import Html, element, joined, printable
+from roundk.analyze.output.safe import Html, document, element, joined, printable
 from roundk.analyze.phrases import number_of, ranks_text
 from roundk.analyze.picture import Picture, Wait
 from roundk.analyze.verdict import Report, Verdict
@@ -28,7 +25,8 @@ _MOST_STEPS: Final = 6
 _SIDE_BY_SIDE: Final = 64
 """Up to so many ranks, two maps stand side by side."""
 
-_SOURCE_FILES: Final = ("page.css", "page.js")
+_STYLE: Final = "page.css"
+_SCRIPT: Final = "page.js"
 
 _STATES: Final = {"c": "sc", "w": "sw", "o": "so", ".": "sq", "n": "sn"}
 _BEHIND: Final = {"0": "b0", "1": "b1", "2": "b2", "3": "b3", "4": "b4", "u": "bu", "-": "bx"}
@@ -42,30 +40,16 @@ def render(case: Case, report: Report, pictures: Sequence[Picture]) -> str:
         report: The report on it.
         pictures: Who waits for whom, of each verdict.
     """
-    css, script = (importlib.resources.files(__package__).joinpath(name).read_text("utf-8") for name in _SOURCE_FILES)
     root = report.verdicts[0]
     ranks = heat.known_ranks(case)
-    body = element(
-        "body",
-        element("main", *_parts(case, report, pictures, ranks)),
-        Html(f"<script>{script}</script>"),
+    return document(
+        f"roundk: {root.structure.value}: {root.summary[:80]}",
+        (_STYLE,),
+        _SCRIPT,
+        *_parts(case, report, pictures, ranks),
         data_ranks=json.dumps(_runs(ranks)),
         data_hosts=json.dumps(_hosts(case, ranks)),
     )
-    # Nothing but this script may run and nothing may be loaded, whatever a file name or a message holds.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'; img-src data:"
-    head = element(
-        "head",
-        Html('<meta charset="utf-8">'),
-        Html(
-            f"<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}; base-uri 'none'; form-action 'none'\">"
-        ),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<link rel="icon" href="data:,">'),
-        element("title", f"roundk: {root.structure.value}: {root.summary[:80]}"),
-        Html(f"<style>{css}</style>"),
-    )
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>'
 
 
 def _parts(case: Case, report: Report, pictures: Sequence[Picture], ranks: tuple[int, ...]) -> Iterable[Html]:
@@ -275,7 +259,3 @@ def _hosts(case: Case, ranks: Iterable[int]) -> list[tuple[str, int]]:
         else:
             runs.append((host, 1))
     return runs
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

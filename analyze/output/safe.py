@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import importlib.resources
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _MARKS: Final = re.compile(r"([\\`*\[\]|~])|\b_|_\b")
@@ -41,6 +45,39 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> Html:
         if value is not None
     )
     return Html(f"<{tag}{told}>{''.join(map(page, inside))}</{tag}>")
+
+
+def document(title: str, styles: Sequence[str], script: str, *inside: str, **attributes: str) -> str:
+    """A whole page that needs nothing else, of files of this package.
+
+    Nothing but its script may run and nothing may be loaded, whatever a file, a host or a message is called.
+
+    Args:
+        title: Title of its window.
+        styles: Names of its style sheets.
+        script: Name of its script.
+        *inside: What is in its `main`.
+        **attributes: Attributes of its body.
+    """
+    files = importlib.resources.files(__package__)
+    css = "\n".join(files.joinpath(name).read_text("utf-8") for name in styles)
+    code = files.joinpath(script).read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = element(
+        "head",
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<link rel="icon" href="data:,">'),
+        element("title", title),
+        Html(f"<style>{css}</style>"),
+    )
+    body = element("body", element("main", *inside), Html(f"<script>{code}</script>"), **attributes)
+    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>'
 
 
 def joined(*pieces: str) -> Html:
