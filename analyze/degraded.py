@@ -153,9 +153,7 @@ def _bad_port(finding: Finding, path: Path, seen: Fabric) -> _Found | None:
         return None
     places = tuple(dict.fromkeys(one.place for one in found))
     where = ", ".join(f"{fabric.named(place)} of {place[0]}" for place in places[:_SHOWN])
-    ends = " and of ".join(
-        f"{host}, {device}{'' if port is None else f' port {port}'}" for host, device, port in places[:_SHOWN]
-    )
+    ends = " and of ".join(f"{place[0]}, {fabric.named(place)}" for place in places[:_SHOWN])
     against = _against(path, seen, places)
     is_slow = finding.structure is Structure.SLOW_TRANSFER
     if not is_slow:

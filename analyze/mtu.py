@@ -6,6 +6,7 @@ that hangs as the first of large messages, after small ones that passed. Bridges
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,12 @@ LEAST_SMALL: Final = 3
 
 LEAST_DROPS: Final = 5
 """Packets that a port drops while it is up; of a busy one some may be for unknown protocols."""
+
+STANDS_OUT: Final = 3
+"""Of the drops of the other hosts' ports: what all drop alike, as frames of protocols that nobody takes, is no MTU."""
+
+_DOWN_WORDS: Final = ("down", "lowerlayerdown", "notpresent")
+"""Source: Linux, Documentation/networking/operstates.rst."""
 
 _PATH_COUNTERS: Final = ("TCPMTUPFail", "FragFails", "InTooBigErrors")
 _DROP_COUNTERS: Final = ("tx_dropped", "rx_dropped", "rx_length_errors")
@@ -123,12 +130,34 @@ def _path_told(case: Case, path: Path, finding: Finding) -> list[Evidence]:
 
 
 def _drops(case: Case, path: Path, finding: Finding) -> list[tuple[str, Evidence]]:
-    rows = _moved(case, finding, "netdev", _DROP_COUNTERS)
-    return [
-        (short_host(host) or "", Evidence(f"{host}: {counter} of {device} went up by {moved}", source))
-        for host, device, counter, moved, source in rows.iter_rows()
-        if moved >= LEAST_DROPS and _is_used(path, host, device)
+    """Used ports that are up and drop packets as those of the other hosts do not."""
+    down = _down(case)
+    rows = [
+        row
+        for row in _moved(case, finding, "netdev", _DROP_COUNTERS).iter_rows(named=True)
+        if _is_used(path, row["host"], row["device"]) and (row["host"], row["device"]) not in down
     ]
+    found = []
+    for row in rows:
+        others = {short_host(one["host"]): one["moved"] for one in rows if one["counter"] == row["counter"]}
+        others.pop(short_host(row["host"]))
+        quiet = [0] * (len(path.hosts) - 1 - len(others))
+        usual = statistics.median([*others.values(), *quiet]) if len(path.hosts) > 1 else 0
+        if row["moved"] >= max(LEAST_DROPS, STANDS_OUT * usual):
+            what = f"{row['host']}: {row['counter']} of {row['device']} went up by {row['moved']}"
+            found.append((short_host(row["host"]) or "", Evidence(what, row["source"])))
+    return found
+
+
+def _down(case: Case) -> set[tuple[str, str]]:
+    """Ports that were without a carrier when last looked at: what they are given to send they drop."""
+    is_state = pl.col("counter").is_in(["carrier", "operstate"]) & pl.col("is_read")
+    states = case.trace.counters.filter(pl.col("kind") == "netdev", is_state).sort("time_ns")
+    last = states.group_by("host", "device", "counter").agg(pl.col("value", "word").last())
+    is_down = (
+        pl.when(pl.col("counter") == "carrier").then(pl.col("value") == 0).otherwise(pl.col("word").is_in(_DOWN_WORDS))
+    )
+    return set(last.filter(is_down).select("host", "device").iter_rows())
 
 
 def _is_first_large(case: Case, finding: Finding) -> bool:

@@ -18,10 +18,10 @@ from roundk.analyze.endings import How
 from roundk.analyze.finding import Finding
 from roundk.analyze.lost_connections import slack_ns
 from roundk.analyze.names import Cause, Confidence, Detail, Structure
-from roundk.analyze.phrases import NS_PER_S
+from roundk.analyze.phrases import NS_PER_S, duration
 from roundk.analyze.told import short_host, told
 from roundk.analyze.trace import Trace
-from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES, Trouble
+from roundk.analyze.troubles import GPU_CAUSES, LINK_CAUSES, NEAR_NS, Trouble
 
 LEVELS: Final = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
 
@@ -37,6 +37,13 @@ DEATH_NS: Final = 30 * NS_PER_S
 
 HEALTHY_SHARE: Final = 3
 """A fault that more than one in so many of the other hosts report alike is of none of them: a switch, a fleet."""
+
+MOVING_NS: Final = NS_PER_S
+"""Least time that is given to the data of a round to get through, and to counters to be read: once a second."""
+
+ROLLING_NS: Final = 60 * NS_PER_S
+MANY_HOSTS: Final = 3
+"""Ports of so many hosts, and of more than one in `HEALTHY_SHARE`, that go down within that time are of a switch."""
 
 _TICK_NS: Final = 4_096
 _RETRIES: Final = 8
@@ -139,7 +146,8 @@ def suspicions(case: Case, finding: Finding, path: Path) -> list[Suspicion]:
             weighed = _of_unplaced(weighed)
         if weighed is not None:
             found.append(weighed)
-    return [kept for one in found if (kept := _against_healthy(one, every, known - path.hosts)) is not None]
+    kept = [kept for one in found if (kept := _against_healthy(one, every, known - path.hosts)) is not None]
+    return [_against_alike(one, every, path) for one in kept]
 
 
 def unused_ports(case: Case, path: Path) -> list[Trouble]:
@@ -223,13 +231,32 @@ def _is_in_time(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
         # Whatever kept a rank from coming may have happened at any time until its peers gave up.
         return path.gave_up_ns is None or one.time_ns <= path.gave_up_ns + slack
     if one.cause in LINK_CAUSES:
-        budget = retry_budget_ns(case.trace)
-        return one.time_ns <= path.onset_ns + budget + slack and _is_of_wait(case, finding, one)
+        return one.earliest_ns <= _last_ns(case, finding, path) and _is_of_wait(case, finding, one)
     return one.time_ns <= path.onset_ns + DEVICE_NS + slack
 
 
+def _moving_ns(case: Case, finding: Finding, path: Path) -> int:
+    """Until when the data of what hangs would have been through: a port that is lost later is not what it waits for."""
+    stuck = case.rounds.filter(pl.col("group") == finding.group, pl.col("seq") == finding.seq)
+    done = case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
+    came, longest = stuck["last_enter_ns"].max(), done["longest_inside_ns"].max()
+    begun = max(path.onset_ns or 0, came if isinstance(came, int) else 0)
+    return begun + max(MOVING_NS, longest if isinstance(longest, int) else 0) + slack_ns(case.trace)
+
+
+def _last_ns(case: Case, finding: Finding, path: Path) -> int:
+    """The last time at which the loss of a port can be the cause of a wait.
+
+    Hosts may enqueue calls long ahead of their devices, and the transport of a call that runs tries again for long.
+    """
+    moving = _moving_ns(case, finding, path)
+    if finding.until_ns is not None or finding.group is None or case.groups[finding.group].backend == "gloo":
+        return moving
+    return max(moving, (path.onset_ns or 0) + retry_budget_ns(case.trace) + slack_ns(case.trace))
+
+
 def _is_of_wait(case: Case, finding: Finding, one: Trouble) -> bool:
-    """Whether a port was down while something waited: what came back before rounds ended there hangs nothing later."""
+    """Whether a port was down while something waited: what rounds have gone over since hangs nothing later."""
     if one.time_ns is None or finding.group is None:
         return True
     slack = slack_ns(case.trace)
@@ -237,11 +264,10 @@ def _is_of_wait(case: Case, finding: Finding, one: Trouble) -> bool:
         return (
             one.time_ns <= finding.until_ns + slack and (one.until_ns or one.time_ns) >= (finding.onset_ns or 0) - slack
         )
-    if one.until_ns is None:
-        return True
     done = case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
     last = done["first_enter_ns"].max()
-    return not isinstance(last, int) or last <= one.until_ns + slack
+    over = one.time_ns + NEAR_NS if one.until_ns is None else one.until_ns
+    return not isinstance(last, int) or last <= over + slack
 
 
 def _weighed(case: Case, finding: Finding, one: Trouble, path: Path) -> Suspicion | None:
@@ -302,14 +328,15 @@ def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confiden
     use = path.use(one.host, one.device, one.port)
     if use == "unused":
         return None
-    if use == "used":
-        return Suspicion(one, sure)
-    level = Confidence.MEDIUM if use == "unknown" else Confidence.LOW
-    return Suspicion(
-        one,
-        max(sure, level, key=LEVELS.index),
-        (f"whether the group's traffic goes over {one.device or 'that port'} is not told",),
-    )
+    found = Suspicion(one, sure)
+    if use != "used":
+        level = Confidence.MEDIUM if use == "unknown" else Confidence.LOW
+        why = f"whether the group's traffic goes over {one.device or 'that port'} is not told"
+        found = Suspicion(one, max(sure, level, key=LEVELS.index), (why,))
+    if one.time_ns is not None and path.onset_ns is not None and one.earliest_ns > _moving_ns(case, finding, path):
+        late = f"the port was lost {duration(one.time_ns - path.onset_ns)} after the first member began to wait"
+        found = Suspicion(one, lowered(found.sure), (*found.against, late))
+    return found
 
 
 def use_of(ports: Mapping[str, frozenset[str]], host: str | None, device: str | None) -> str:
@@ -345,31 +372,44 @@ def _ports(case: Case, group: int) -> dict[str, frozenset[str]]:
         pl.col("rank").is_null() | pl.col("rank").is_in(list(members)),
     )
     own = ends.filter(pl.col("comm").is_in(comms))
-    return _told_ports(case, ends if own.is_empty() else own)
+    return _told_ports(case, ends if own.is_empty() else own, case.groups[group].backend)
 
 
 def used_ports(case: Case) -> dict[str, frozenset[str]]:
     """Devices over which the job's groups send, by host; hosts of which nothing tells it are not there."""
     is_named = pl.col("device").is_not_null() & ~pl.col("device").str.contains(r"^\d+$")
-    return _told_ports(case, case.trace.channels.filter(is_named))
+    backends = {group.backend for group in case.groups.values() if not group.is_control}
+    return _told_ports(case, case.trace.channels.filter(is_named), backends.pop() if len(backends) == 1 else "")
 
 
-def _told_ports(case: Case, ends: pl.DataFrame) -> dict[str, frozenset[str]]:
+def _told_ports(case: Case, ends: pl.DataFrame, backend: str) -> dict[str, frozenset[str]]:
     """The devices of these ends of channels; of hosts without any those that were chosen or listed."""
     used: dict[str, set[str]] = defaultdict(set)
     for host, device in ends.select("host", "device").unique().iter_rows():
         used[short_host(host) or ""].add(device)
-    chosen, listed = _chosen(case), _listed(case)
+    chosen, listed = _chosen(case, backend), _listed(case)
     hosts = used.keys() | chosen.keys() | listed.keys()
     return {host: frozenset(used.get(host) or chosen.get(host) or listed.get(host) or set()) for host in hosts}
 
 
-def _chosen(case: Case) -> dict[str, set[str]]:
-    """Ports that the job was told to take, or that its traffic is routed over, by host."""
-    found: dict[str, set[str]] = defaultdict(set)
+def _chosen(case: Case, backend: str) -> dict[str, set[str]]:
+    """Ports that the job was told to take, or that its traffic is routed over, by host.
+
+    Of a host with HCAs NCCL uses network devices to meet, and for nothing that a round waits for.
+    """
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for fact in told(case.trace, ("port_used",)):
-        found[fact.host or ""].add(fact.text_of("device") or "")
-    return found
+        found[fact.host or ""][fact.text_of("kind") or ""].add(fact.text_of("device") or "")
+    with_hca = {short_host(host) for host in _hosts_with(case, "ib")} | {h for h, of in found.items() if of.get("ib")}
+    left_out = {"nccl": "netdev", "gloo": "ib"}.get(backend.removeprefix("cuda:"))
+    return {
+        host: set().union(*(devices for kind, devices in of.items() if kind != left_out or host not in with_hca))
+        for host, of in found.items()
+    }
+
+
+def _hosts_with(case: Case, kind: str) -> list[str]:
+    return case.trace.counters.filter(pl.col("kind") == kind)["host"].drop_nulls().unique().to_list()
 
 
 def _numbers(case: Case) -> dict[tuple[str, str], frozenset[int]]:
@@ -393,6 +433,26 @@ def _listed(case: Case) -> dict[str, set[str]]:
         if host not in networks or plugin in networks[host]:
             found[host] |= {str(device.get("device")) for device in fact.fields.get("devices", ())}
     return found
+
+
+def _against_alike(one: Suspicion, every: tuple[Trouble, ...], path: Path) -> Suspicion:
+    """Ports of many hosts that went down one after another were taken down by what they share."""
+    at = one.trouble.time_ns
+    if one.trouble.cause not in LINK_CAUSES or at is None:
+        return one
+    hosts = {
+        other.host
+        for other in every
+        if other.cause in LINK_CAUSES
+        and other.host in path.hosts
+        and path.use(other.host, other.device, other.port) != "unused"
+        and other.time_ns is not None
+        and abs(other.time_ns - at) <= ROLLING_NS
+    }
+    if len(hosts) < MANY_HOSTS or len(hosts) * HEALTHY_SHARE <= len(path.hosts):
+        return one
+    why = f"ports of {len(hosts)} of the group's {len(path.hosts)} hosts went down within a minute: what do they share?"
+    return Suspicion(one.trouble, Confidence.LOW, (*one.against, why))
 
 
 def _against_healthy(one: Suspicion, every: tuple[Trouble, ...], healthy: set[str]) -> Suspicion | None:

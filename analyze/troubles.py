@@ -76,6 +76,7 @@ class Trouble:
         until_ns: When a port came back; None: not, or not told.
         is_counted: A counter tells it, and no line of anybody's log.
         is_python: It is of a process that Python runs.
+        since_ns: The reading of a counter before the one that shows it; None: `time_ns` is when it was.
     """
 
     cause: Cause
@@ -91,6 +92,12 @@ class Trouble:
     until_ns: int | None = None
     is_counted: bool = False
     is_python: bool = False
+    since_ns: int | None = None
+
+    @property
+    def earliest_ns(self) -> int:
+        """When it was at the earliest; 0: no time is told."""
+        return self.time_ns or 0 if self.since_ns is None else self.since_ns
 
 
 def troubles(trace: Trace) -> list[Trouble]:
@@ -200,7 +207,9 @@ def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
         device, port = fact.text_of("device"), fact.number_of("port")
         place = (fact.host, fact.rank if fact.host is None else None, device, port)
         is_of_known = place in until and (until[place] is None or (fact.time_ns or 0) <= (until[place] or 0))
-        if not _is_loss(fact) or is_of_known or (fact.kind not in _SEEN_KINDS and (fact.host, device) in still):
+        # The counters of a device that is gone are gone with it.
+        is_seen = fact.kind in _SEEN_KINDS or bool(fact.fields.get("is_gone"))
+        if not _is_loss(fact) or is_of_known or (not is_seen and (fact.host, device) in still):
             continue
         again = next((one for one in back if _same_port(one, fact) and _follows(one, fact)), None)
         until[place] = None if again is None else again.time_ns
@@ -210,7 +219,7 @@ def _links(trace: Trace, still: set[tuple[str | None, str]]) -> list[Trouble]:
             Trouble(
                 cause=Cause.LINK_DOWN if again is None else Cause.LINK_FLAP,
                 sure=Confidence.HIGH if fact.time_ns is not None else Confidence.MEDIUM,
-                what=f"{named}{of} went down{_came_back(fact, again)}",
+                what=f"{named}{of} {'is gone' if fact.fields.get('is_gone') else 'went down'}{_came_back(fact, again)}",
                 host=fact.host,
                 rank=fact.rank if fact.host is None else None,
                 time_ns=fact.time_ns,
@@ -319,6 +328,7 @@ def _counted(row: dict[str, Any], host: str | None, cause: Cause) -> Trouble:
         device=row["device"] if is_link else None,
         port=row["port"] if is_link else None,
         is_counted=True,
+        since_ns=row["before_ns"] if is_timed else None,
     )
 
 

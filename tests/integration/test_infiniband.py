@@ -68,7 +68,7 @@ def test_link_downed_of_the_used_port_just_before_a_hang(fabric):
     assert verdict.structure in STUCK
     assert (verdict.cause, links(verdict)) == ("LINK_FLAP", [("node-2", USED, 1)])
     assert "link_downed of mlx5_0:1 went up by 1" in said(verdict)
-    assert "node-2, mlx5_0 port 1" in verdict.next_steps[0]
+    assert "node-2, mlx5_0:1" in verdict.next_steps[0]
 
 
 def test_an_earlier_flap_does_not_hide_the_one_before_the_hang(fabric):
@@ -190,7 +190,7 @@ def test_symbol_errors_on_one_used_port_while_transfers_are_slow(fabric):
         [("node-2", USED, 1)],
     )
     assert "node-2: symbol_error of mlx5_0:1 went up by" in said(verdict)
-    assert "node-2, mlx5_0 port 1" in verdict.next_steps[0]
+    assert "node-2, mlx5_0:1" in verdict.next_steps[0]
     assert verdict.cause_confidence == "medium"
 
 

@@ -43,6 +43,10 @@ class Lab:
         self.job.hang(without=without)
         return self
 
+    def of_nccl(self):
+        self.job.groups[0] = ("0", "default_pg", "nccl", list(range(self.hosts)))
+        return self
+
     def fact(self, kind, host, at, /, rank=None, text=None, **fields):
         self.facts.append(
             {"time_ns": ns(at), "host": host, "rank": rank, "kind": kind, "text": text or kind,
@@ -245,6 +249,87 @@ def test_round_trips_that_became_longer_lead_to_the_host_that_they_share():
 def test_segments_sent_again_alone_alarm_nobody():
     lab = Lab().good(30).quiet().edge(0, 1, "retrans_total", *range(0, 500, 25))
     assert said(lab.first()) == ("HEALTHY", None, (), [])
+
+
+def test_a_flap_long_before_a_hang_that_rounds_have_gone_over_since_convicts_nobody():
+    """Whether or not its end is told: rounds that began after it went over that port."""
+    for ends in (True, False):
+        lab = Lab().event("h2", 0.3, up=False)
+        if ends:
+            lab.event("h2", 0.6, up=True)
+        verdict = lab.good(400).hang().report(ended=False).verdicts[0]
+        assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "UNDETERMINED", (), [])
+        assert any("not taken as the cause" in piece.what for piece in verdict.evidence)
+
+
+def test_of_two_flaps_the_one_that_no_round_has_gone_over_is_the_cause():
+    lab = Lab().good(400)
+    lab.event("h1", 0.3, up=False).event("h2", lab.job.clock - 0.01, up=False).event("h2", lab.job.clock + 1, up=True)
+    verdict = lab.hang().report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "LINK_FLAP", (), [("h2", "eth0")])
+
+
+@pytest.mark.parametrize("after", [3, 10, 30])
+def test_a_port_that_goes_down_long_after_the_data_should_have_been_through_convicts_nobody(after):
+    lab = Lab()
+    began = lab.job.clock
+    lab.hang().event("h3", began + after, up=False).event("h3", began + after + 1, up=True)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "UNDETERMINED", (), [])
+
+
+def test_of_nccl_which_enqueues_ahead_a_later_flap_is_a_suspicion_and_no_more():
+    lab = Lab().of_nccl()
+    began = lab.job.clock
+    lab.hang().event("h3", began + 10, up=False).event("h3", began + 11, up=True)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert verdict.cause != "LINK_FLAP" or verdict.cause_confidence in ("medium", "low")
+
+
+def test_nccl_meets_over_a_network_device_and_sends_over_hcas():
+    lab = Lab().of_nccl()
+    for host in range(4):
+        lab.fact("port_used", f"h{host}", 0, device="mlx5_0", port=1, kind="ib", by="NCCL_IB_HCA")
+    began = lab.job.clock
+    lab.hang().event("h2", began - 0.01, up=False).event("h2", began + 0.7, up=True)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert verdict.culprit_links == ()
+    assert verdict.cause_confidence in ("low", "none")
+
+
+def test_ports_of_all_hosts_that_flap_one_after_another_are_of_what_they_share():
+    lab = Lab(8)
+    began = lab.job.clock
+    lab.hang()
+    for host in range(8):
+        lab.event(f"h{host}", began + 1.5 * host - 0.01, up=False).event(f"h{host}", began + 1.5 * host + 1, up=True)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert verdict.culprit_links == ()
+    assert verdict.cause_confidence == "low"
+
+
+def test_a_device_that_is_gone_is_a_link_that_is_down_though_its_counters_never_moved():
+    lab = Lab().quiet()
+    began = lab.job.clock
+    for host in range(4):
+        lab.count(f"h{host}", "carrier_down_count", *[0] * 20, kind="netdev", device="eth0")
+    lab.hang().fact("netdev_event", "h2", began, device="eth0", is_up=False, is_admin_up=False, is_gone=True)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert said(verdict) == ("ALL_ENTERED_NONE_COMPLETED", "LINK_DOWN", (), [("h2", "eth0")])
+    assert "eth0 of h2 is gone" in verdict.summary
+
+
+@pytest.mark.parametrize("is_down", [True, False])
+def test_drops_are_a_hop_for_large_packets_only_of_a_port_that_is_up_and_alone_with_them(is_down):
+    lab = Lab().hang()
+    for host in range(4):
+        drops = range(0, 60, 2) if not is_down or host == 2 else [0] * 30
+        lab.count(f"h{host}", "carrier", *[0 if is_down else 1] * 30, kind="netdev", device="eth0")
+        lab.count(f"h{host}", "rx_dropped", *drops, kind="netdev", device="eth0")
+    lab.count("h0", "TCPTimeouts", 0, 0, 0, 0, 0, 1)
+    verdict = lab.report(ended=False).verdicts[0]
+    assert verdict.cause != "MTU_MISMATCH"
+    assert verdict.culprit_links == ()
 
 
 def test_hosts_whose_ports_have_different_mtus():
