@@ -232,6 +232,7 @@ def _moved(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
+    rows = rows.filter(~pl.col("device").is_in(_elsewhere(trace, set(rows["device"]))))
     if rows.is_empty():
         return []
     keys = ["host", "device"]
@@ -277,6 +278,19 @@ def _edges(trace: Trace, rows: pl.DataFrame, begin_ns: int) -> list[Edge]:
         )
         for row in table.sort(keys).iter_rows(named=True)
     ]
+
+
+def _elsewhere(trace: Trace, seen: set[str]) -> list[str]:
+    """Addresses of ports that the job does not use, of hosts to which there are connections by the used ones."""
+    used: dict[str, set[str]] = {}
+    every: dict[str, set[str]] = {}
+    for fact in told(trace, ("host_address",)):
+        address, host = fact.text_of("address"), fact.host
+        if address and host:
+            every.setdefault(host, set()).add(address)
+            if fact.fields.get("is_used"):
+                used.setdefault(host, set()).add(address)
+    return sorted({address for host, own in used.items() if own & seen for address in every[host] - own})
 
 
 def addresses(trace: Trace) -> dict[str, str]:

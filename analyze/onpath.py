@@ -59,6 +59,7 @@ _INSIDE: Final = frozenset(
         Structure.SLOW_TRANSFER,
     }
 )
+_NCCL: Final = "nccl"
 _PREFIX: Final = re.compile(r"[A-Za-z]+")
 
 
@@ -401,9 +402,9 @@ def _chosen(case: Case, backend: str) -> dict[str, set[str]]:
     for fact in told(case.trace, ("port_used",)):
         found[fact.host or ""][fact.text_of("kind") or ""].add(fact.text_of("device") or "")
     with_hca = {short_host(host) for host in _hosts_with(case, "ib")} | {h for h, of in found.items() if of.get("ib")}
-    left_out = {"nccl": "netdev", "gloo": "ib"}.get(backend.removeprefix("cuda:"))
+    only_meets = with_hca if backend.removeprefix("cuda:") == _NCCL else set()
     return {
-        host: set().union(*(devices for kind, devices in of.items() if kind != left_out or host not in with_hca))
+        host: set().union(*(devices for kind, devices in of.items() if kind != "netdev" or host not in only_meets))
         for host, of in found.items()
     }
 

@@ -31,7 +31,7 @@ def draw(case: Case, report: Report, path: pathlib.Path) -> None:
     Args:
         case: The case.
         report: The report on it.
-        path: The picture to write; its ending decides the form (png, svg, pdf).
+        path: The picture to write; its ending decides the form (png, svg, pdf); without one: png.
 
     Raises:
         RoundkError: The picture cannot be written.
@@ -53,10 +53,24 @@ def draw(case: Case, report: Report, path: pathlib.Path) -> None:
         ]
         figure.legend(handles=handles, loc="outside lower right", ncols=4, frameon=False)
         _title(figure, verdict)
-        try:
-            figure.savefig(path, dpi=130)
-        except (OSError, ValueError) as error:
-            raise RoundkError(f"{path}: the chart cannot be written: {error}; name a .png or .svg file") from error
+        save(figure, path)
+
+
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Write a picture to the very file that was named.
+
+    Args:
+        figure: The picture.
+        path: The file; its ending decides the form, without one it is PNG.
+
+    Raises:
+        RoundkError: It cannot be written.
+    """
+    form = path.suffix.removeprefix(".") or "png"  # matplotlib would write to another name
+    try:
+        figure.savefig(path, dpi=130, format=form)
+    except (OSError, ValueError) as error:
+        raise RoundkError(f"{path}: the chart cannot be written: {error}; name a .png or .svg file") from error
 
 
 def _bars(bars: Sequence[Bar], axes: Axes, window: Window) -> set[str]:

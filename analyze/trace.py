@@ -51,6 +51,7 @@ class Trace:
         counters: One row per sample of a link's or device's counter, `schema.COUNTERS`.
         benchmarks: One row per result of nccl-tests, `schema.BENCHMARKS`.
         world_size: Number of ranks; None where nothing tells.
+        is_size_told: A source tells it; else it is only as many as were seen.
         command: What was run, for the reader of the report.
         started_ns: Start of the job, Unix time.
         ended_ns: End of the job as its launcher noted it; None: no end was noted.
@@ -78,6 +79,7 @@ class Trace:
     counters: pl.DataFrame = field(default_factory=lambda: empty(schema.COUNTERS))
     benchmarks: pl.DataFrame = field(default_factory=lambda: empty(schema.BENCHMARKS))
     world_size: int | None = None
+    is_size_told: bool = True
     command: tuple[str, ...] = ()
     started_ns: int | None = None
     ended_ns: int | None = None

@@ -43,6 +43,15 @@ def _write_entry_point(folder: str) -> None:
 def _copy_hooks(package: str) -> None:
     for room in _ROOMS:
         source = os.path.join(os.path.dirname(_HERE), room)
-        shutil.copytree(source, os.path.join(package, room), ignore=shutil.ignore_patterns("__pycache__"))
+        _copy(source, os.path.join(package, room))
     with open(os.path.join(package, "__init__.py"), "w", encoding="utf-8") as file:
         file.write('"""The hooks of roundk, for a job whose Python has no roundk."""\n')
+
+
+def _copy(source: str, to: str) -> None:
+    try:
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+    except shutil.Error as error:  # of each file that it could not copy: where, whereto and why
+        first, *others = error.args[0]
+        more = f", and {len(others)} more like it" if others else ""
+        raise OSError(f"{first[-1]}{more}") from None

@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import stat
 from dataclasses import dataclass, field
 from os import pread
 from time import time_ns
@@ -64,6 +66,10 @@ _TABLES = {
     },
 }
 """What tells of loss, reordering, silence, fragmentation and a reader that does not read; the rest moves anyway."""
+_MOST_LIFESPAN_MS = 10_000
+"""The kernel takes no more (`set_stats_lifespan` of its `drivers/infiniband/core/sysfs.c`): a larger one is none."""
+_PORT = re.compile(r"0|[1-9][0-9]{0,8}")
+"""A folder of another name below `ports` is no port."""
 _READ_BYTES = 4_096
 """More than any file of one value."""
 _TABLE_BYTES = 65_536
@@ -114,7 +120,7 @@ class Reading:
     def _again(self) -> bytes | int:
         """Open the file, which was not, and read it; the errno where that fails."""
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = _opened(self.path)
             return pread(self._fd, self.most_bytes, 0)
         except OSError as error:
             return error.errno or errno.EIO
@@ -178,21 +184,51 @@ class Table(Reading):
                 store.sample(counter, *when, words.UNREADABLE, found if isinstance(found, int) else errno.ENODATA)
 
 
+def _opened(path: str) -> int:
+    """A descriptor of a regular file: a pipe in its place would keep the sampler waiting for whoever writes to it.
+
+    Raises:
+        OSError: there is none.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ESPIPE
+    raise OSError(number, "not a regular file", path)
+
+
+def _text(path: str) -> str:
+    """The text of a small file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    fd = _opened(path)
+    try:
+        return pread(fd, _TABLE_BYTES, 0).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+
+
 def _numbers(text: bytes | int | None, columns: list[tuple[int, int]]) -> list[int | None]:
     if not isinstance(text, bytes):
         return [None] * len(columns)
     lines = [line.split() for line in text.split(b"\n")]
-    try:
-        return [int(lines[line][column]) for line, column in columns]
-    except (IndexError, ValueError):
-        return [None] * len(columns)
+    return [
+        _number(lines[line][column]) if line < len(lines) and column < len(lines[line]) else None
+        for line, column in columns
+    ]
 
 
-def _number(text: str) -> int | None:
+def _number(text: str | bytes) -> int | None:
+    """The number, where it is one that a sample has room for: 64 bits with a sign."""
     try:
-        return min(int(text), _LARGEST)
+        number = int(text)
     except ValueError:
         return None
+    return number if -_LARGEST <= number <= _LARGEST else None
 
 
 def places(sysfs: str, most: int) -> list[Place]:
@@ -202,7 +238,7 @@ def places(sysfs: str, most: int) -> list[Place]:
         top = os.path.join(sysfs, "class", "infiniband", device)
         if os.path.isdir(os.path.join(top, "hw_counters")):
             found.append(Place(IB, device, None))
-        ports = (name for name in _names(os.path.join(top, "ports")) if name.isdecimal())
+        ports = filter(_PORT.fullmatch, _names(os.path.join(top, "ports")))
         found += [Place(IB, device, int(port)) for port in sorted(ports, key=int)]
     return found
 
@@ -212,8 +248,8 @@ def addresses(sysfs: str) -> set[tuple[str, str]]:
     top = os.path.join(sysfs, "class", "net")
     found = set()
     for name in _names(top):
-        with contextlib.suppress(OSError), open(os.path.join(top, name, "address"), encoding="ascii") as file:
-            found.add((name, file.read().strip()))
+        with contextlib.suppress(OSError):
+            found.add((name, _text(os.path.join(top, name, "address")).strip()))
     return found
 
 
@@ -224,9 +260,8 @@ def _devices(top: str) -> list[str]:
 
 def _index(top: str, name: str) -> int:
     try:
-        with open(os.path.join(top, name, "ifindex"), encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
+        return _number(_text(os.path.join(top, name, "ifindex"))) or 0
+    except OSError:
         return 0
 
 
@@ -264,10 +299,10 @@ def _own_files(place: Place) -> tuple[str, ...]:
 
 def _lifespan_ms(folder: str) -> int:
     try:
-        with open(os.path.join(folder, _LIFESPAN), encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
+        told = _number(_text(os.path.join(folder, _LIFESPAN))) or 0
+    except OSError:
         return 0
+    return told if 0 <= told <= _MOST_LIFESPAN_MS else 0
 
 
 def tables(proc: str, store: Store) -> list[Table]:
@@ -279,8 +314,7 @@ def tables(proc: str, store: Store) -> list[Table]:
     found = []
     for name, wanted in _TABLES.items():
         path = os.path.join(proc, "net", name)
-        with open(path, encoding="ascii") as file:
-            lines = [line.split() for line in file]
+        lines = [line.split() for line in _text(path).splitlines()]
         columns, names = [], []
         for line in range(0, len(lines) - 1, 2):
             chosen = wanted.get(lines[line][0].rstrip(":"), "").split() if lines[line] else []

@@ -247,7 +247,8 @@ class Sampler:
             self._use([ports.Used(NETDEV, device, None, ports.BY_ROUTE)] if device else [])
         if self._peers is not None:
             used = {used.device for used in self._used if used.kind == NETDEV}
-            self._peers.tell_addresses(self._store, self._or_tell("addresses", lambda: netlink.addresses(used)) or [])
+            addresses = self._or_tell("addresses", lambda: netlink.addresses(used)) or []
+            self._peers.tell_addresses(self._store, addresses, is_used=True)
 
     def _use(self, found: list[ports.Used]) -> None:
         for used in found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import time
 from typing import Any
@@ -22,6 +23,7 @@ _MOST_LINES = 100_000
 """Lines of events to keep: a host on which devices come and go by the second must not fill the disk."""
 _MOST_COUNTERS = 65_536
 """Distinct counters to keep, likewise."""
+_INT64 = 2**63
 _FIRST_ROWS, _LATER_ROWS = sorted(template.LINK_SEGMENTS)
 
 
@@ -53,8 +55,10 @@ class Store:
     # Rows
 
     def sample(self, counter: int, begin_ns: int, end_ns: int, state: int, value: int) -> None:
-        """Store what a counter was found to be between two times."""
+        """Store what a counter was found to be between two times; a value of more than 64 bits as not to be read."""
         self._looked.clear()
+        if not -_INT64 <= value < _INT64:
+            state, value = words.UNREADABLE, errno.ERANGE
         self._row(begin_ns, end_ns, value, counter, state)
 
     def looked(self, look: int, begin_ns: int, *, in_time: bool) -> None:

@@ -214,7 +214,7 @@ def _link(kind: int, body: bytes) -> Link | None:
     is_gone, is_admin_up = kind == _DELLINK, bool(flags & _IFF_UP)
     return Link(
         index,
-        told.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace"),
+        told.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="surrogateescape"),  # as /sys spells it
         is_admin_up and bool(flags & _IFF_LOWER_UP) and not is_gone,
         is_admin_up and not is_gone,
         is_gone,

@@ -83,7 +83,7 @@ class Peers:
         self._diag = sockdiag.SockDiag()
         self._known: dict[str, list[int]] = {}
         self._stored: dict[str, _Stored] = {}
-        self._addresses: set[str] = set()
+        self._addresses: set[tuple[str, bool]] = set()
         self._troubles: set[str] = set()
         self._generation = store.generation
 
@@ -118,11 +118,12 @@ class Peers:
             if not error_number:
                 del self._stored[address]
 
-    def tell_addresses(self, store: Store, addresses: Iterable[str]) -> None:
-        """Tell addresses of this host, each once."""
-        for address in sorted(set(addresses) - self._addresses):
-            self._addresses.add(address)
-            store.event("address", address=address)
+    def tell_addresses(self, store: Store, addresses: Iterable[str], *, is_used: bool = False) -> None:
+        """Tell addresses of this host, each once, and once more as one of a port that the job uses."""
+        for told in sorted({(address, is_used) for address in addresses} - self._addresses):
+            address, _ = told
+            self._addresses |= {told, (address, False)}
+            store.event("address", address=address, is_used=is_used)
 
     def close(self) -> None:
         """Ask no more."""

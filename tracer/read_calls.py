@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roundk.tracer import schema, template, words
+from roundk.tracer import files, schema, template, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def read(paths: Sequence[str]) -> Calls:
         try:
             part, missing = _read_segment(path)
         except (pa.ArrowException, OSError, KeyError) as error:
-            cut.append((path, f"not a whole Arrow segment: {error}".splitlines()[0]))
+            cut.append((path, why_not(error)))
             continue
         parts.append(part)
         if missing is not None:
@@ -71,8 +71,7 @@ def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | Non
     """The committed rows of a segment, and how many bytes are missing (None: none)."""
     size = pathlib.Path(path).stat().st_size
     try:
-        source: Any = pa.memory_map(path)
-        table = pa.ipc.open_file(source).read_all()
+        table: Any = pa.ipc.open_file(files.mapped(pathlib.Path(path))).read_all()
         missing = None
     except pa.ArrowInvalid:
         whole = completed(path, template.SEGMENTS)
@@ -92,6 +91,12 @@ def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | Non
     return columns, missing
 
 
+def why_not(error: Exception) -> str:
+    """Why a segment cannot be read, by what reading it raised: Arrow has errors of the system's kind for damage."""
+    of_system = error.strerror if isinstance(error, OSError) else None
+    return of_system or f"not a whole Arrow segment: {error}".splitlines()[0]
+
+
 def completed(path: str, templates: Mapping[int, template.Template]) -> bytes:
     """A segment that was cut short, filled up with zeros and the end that its template has.
 
@@ -102,7 +107,8 @@ def completed(path: str, templates: Mapping[int, template.Template]) -> bytes:
     Raises:
         KeyError: it does not begin like any template.
     """
-    data = pathlib.Path(path).read_bytes()
+    with files.opened(pathlib.Path(path)) as file:
+        data = file.read()
     for parts in templates.values():
         if data.startswith(parts.head) and len(data) < parts.size:
             body_end = parts.size - len(parts.tail)

@@ -2,7 +2,8 @@
 
 Facts of these files: `netdev_event` (device, is_up, is_admin_up, is_gone, changes: ups and downs that it stands for,
 error_ns), `ib_port_event` (device, port, state, is_up, error_ns), `port_used` (kind, device, port, by), `host_address`
-(address), `sampler_gap` (for_ms), `links_unreadable` (what, why), `xid` and `sxid` (bus_id, xid), `sampler_off` (why).
+(address, is_used), `sampler_gap` (for_ms), `links_unreadable` (what, why), `xid` and `sxid` (bus_id, xid),
+`sampler_off` (why).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roundk.tracer import read_calls, schema, template, words
+from roundk.tracer import files, read_calls, schema, template, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +27,10 @@ _Numbers = np.ndarray[Any, Any]
 
 
 class Sampler(NamedTuple):
-    """One sampler's files: its side file's name in the run directory and its lines, its segments in order."""
+    """One sampler's files: its side file's name in the run directory and its lines, its segments in order.
+
+    The lines are those that `link_lines.sorted_out` has found good.
+    """
 
     source: str
     host: str
@@ -84,7 +88,7 @@ def _read(paths: Sequence[str]) -> tuple[_Rows, list[tuple[str, str]]]:
         try:
             part, missing = _read_segment(path)
         except (pa.ArrowException, OSError, KeyError) as error:
-            cut.append((path, f"not a whole Arrow segment: {error}".splitlines()[0]))
+            cut.append((path, read_calls.why_not(error)))
             continue
         parts.append(part)
         if missing:
@@ -99,7 +103,7 @@ def _read_segment(path: str) -> tuple[_Rows, int]:
     """The rows of a segment, and how many bytes are missing."""
     missing = 0
     try:
-        table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+        table = pa.ipc.open_file(files.mapped(pathlib.Path(path))).read_all()
     except pa.ArrowInvalid:
         whole = read_calls.completed(path, template.LINK_SEGMENTS)
         missing = len(whole) - pathlib.Path(path).stat().st_size
@@ -124,9 +128,9 @@ class _Counter(NamedTuple):
 def _counters(sampler: Sampler) -> list[_Counter]:
     """The counters in the order of `COUNTERS`."""
     found = [
-        _Counter(number, line["of"], line["device"], line["port"], name, int(line["lag_ms"]) * 1_000_000)
+        _Counter(number, line["of"], line["device"], line.get("port"), name, line["lag_ms"] * 1_000_000)
         for line in sampler.of("counters")
-        for number, name in enumerate(line["names"], start=int(line["id"]))
+        for number, name in enumerate(line["names"], start=line["id"])
     ]
     return sorted(found, key=lambda counter: counter.order)
 
@@ -135,11 +139,12 @@ def _table(sampler: Sampler, rows: _Rows) -> pa.Table:
     counters = _counters(sampler)
     samples = _samples(sampler, rows, counters)
     index = pa.array(samples.counter.astype(np.int32))
-    said = {int(line["id"]): str(line["text"]) for line in sampler.of("word")}
-    is_word = (samples.state == words.WORD) & np.isin(samples.value, np.array(list(said), dtype=np.int64))
-    texts = pa.array([said.get(number) for number in range(max(said, default=0) + 1)], pa.utf8())
-    number = np.where(is_word, samples.value, 0).astype(np.int32)
-    host = next((str(line["host"]) for line in sampler.of("start") if "host" in line), sampler.host)
+    said = dict(sorted((line["id"], line["text"]) for line in sampler.of("word")))
+    ids = np.array(list(said), dtype=np.int64)
+    is_word = (samples.state == words.WORD) & np.isin(samples.value, ids)
+    texts = pa.array(said.values(), pa.utf8())
+    number = np.where(is_word, np.searchsorted(ids, samples.value), 0).astype(np.int32)
+    host = next((line["host"] for line in sampler.of("start") if line.get("host")), sampler.host)
     everywhere = pa.array(np.zeros(len(index), dtype=np.int32))
 
     def by_counter(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -185,7 +190,7 @@ def _looks(sampler: Sampler, rows: _Rows, counters: list[_Counter]) -> list[tupl
     for line in sampler.of("look"):
         for first, count in line["counters"]:
             for number in range(first, first + count):
-                covering[number].append(int(line["id"]))
+                covering[number].append(line["id"])
     sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, counter in enumerate(counters):
         sets[tuple(covering[counter.id])].append(index)
@@ -236,7 +241,7 @@ _FACTS: Final = {
     "netdev": _Form("netdev_event", "{device} {went}", "device is_up is_admin_up is_gone changes error_ns"),
     "ib_port": _Form("ib_port_event", "port {port} of {device} became {state}", "device port is_up state error_ns"),
     "used": _Form("port_used", "{device} is used by the job, by {by}", "device port by"),
-    "address": _Form("host_address", "this host has the address {address}", "address"),
+    "address": _Form("host_address", "this host has the address {address}", "address is_used"),
     "gap": _Form("sampler_gap", "link counters were not read for {for_ms} ms", "for_ms"),
     "unreadable": _Form("links_unreadable", "{what} cannot be read: {why}", "what why"),
     "xid": _Form("xid", "{text}", "bus_id xid"),

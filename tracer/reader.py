@@ -7,19 +7,30 @@ in `Run.unreadable`, `Run.truncated` and `Run.notes`.
 from __future__ import annotations
 
 import glob
+import io
 import json
 import pathlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from roundk.tracer import read_links, rundir, schema, words
+from roundk.tracer import files as regular
+from roundk.tracer import link_lines, read_links, rundir, schema, words
 from roundk.tracer.errors import RunError
 from roundk.tracer.read_tables import Process, Tables, tables_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN_FILE = rundir.RUN_FILE
+HOST_FILES = ("rank-*-*.jsonl", "launcher-*.jsonl", "links-*.jsonl")
+"""Patterns of files by which a host's folder, and so a run directory without its first file, is known."""
+
 _SEGMENT = re.compile(r"((?:rank-\d+|links)-\d+(?:\.\d+)?)-\d+\.arrow")
+_SURROGATE = "\\ud"
+"""How JSON spells half a character: Python's sign for a byte that is no text, or one of the two of an emoji."""
 _LINKS = re.compile(r"links-\d+(?:\.\d+)?\.jsonl")
 
 
@@ -74,14 +85,22 @@ class Run:
 
 def is_run(path: pathlib.Path) -> bool:
     """Whether a directory is a run directory, by what it holds."""
-    if not path.is_dir():
+    if not regular.is_folder(path):
         return False
+    told = says_run(path / RUN_FILE)
+    if told is not None:
+        return told
+    # Not pathlib's glob, which raises where a folder beside this one vanishes meanwhile.
+    return any(any(glob.iglob(f"*/{one}", root_dir=path)) for one in HOST_FILES)  # noqa: PTH207
+
+
+def says_run(path: pathlib.Path) -> bool | None:
+    """Whether a file called `RUN_FILE` is that of a run directory; None: what is in it can't be told."""
     try:
-        return "roundk_schema" in json.loads((path / rundir.RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        # Not pathlib's glob, which raises where a folder beside this one vanishes meanwhile.
-        patterns = ("*/rank-*-*.jsonl", "*/launcher-*.jsonl", "*/links-*.jsonl")
-        return any(any(glob.iglob(one, root_dir=path)) for one in patterns)  # noqa: PTH207
+        with regular.opened(path) as file:
+            return "roundk_schema" in json.load(file)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
 
 
 def read_run(path: pathlib.Path) -> Run:
@@ -140,7 +159,9 @@ def _with(facts: pa.Table, more: list[dict[str, Any]]) -> pa.Table:
 
 
 def _version_notes(files: _Files) -> list[str]:
-    found = {process.header.get("schema") for process in files.processes if process.header} - {words.SCHEMA_VERSION}
+    headers = [process.header for process in files.processes if process.header]
+    headers += [line for sampler in files.samplers for line in sampler.of("start") if "schema" in line]
+    found = {header.get("schema") for header in headers} - {words.SCHEMA_VERSION}
     return [
         f"written with schema {version}, read by a roundk that knows {words.SCHEMA_VERSION}: columns that only one of "
         "them has are left out"
@@ -148,8 +169,8 @@ def _version_notes(files: _Files) -> list[str]:
     ]
 
 
-def _relative(run: pathlib.Path, path: str) -> str:
-    return str(pathlib.Path(path).relative_to(run))
+def _relative(run: pathlib.Path, path: pathlib.Path | str) -> str:
+    return regular.name_of(pathlib.Path(path).relative_to(run))
 
 
 class _Files:
@@ -163,15 +184,26 @@ class _Files:
         self.early: list[tuple[str, list[dict[str, Any]]]] = []
         self.samplers: list[read_links.Sampler] = []
         self.unreadable: list[Problem] = []
-        for folder in sorted(entry for entry in run.iterdir() if entry.is_dir()):
-            self._read_host(folder)
+        try:
+            entries = sorted(run.iterdir())
+        except OSError as error:
+            raise RunError(f"{run}: cannot be listed: {error.strerror}") from None
+        for entry in entries:
+            try:
+                is_folder = entry.is_dir()
+            except OSError as error:
+                self.unreadable.append(Problem(_relative(run, entry), str(error.strerror)))
+                continue
+            if is_folder:
+                self._read_host(entry)
 
     def _read_host(self, folder: pathlib.Path) -> None:
         segments: dict[str, list[str]] = {}
+        host = regular.name_of(folder.name)
         try:
             names = sorted(entry.name for entry in folder.iterdir())
         except OSError as error:
-            self.unreadable.append(Problem(folder.name, str(error.strerror)))
+            self.unreadable.append(Problem(host, str(error.strerror)))
             return
         for name in names:
             if match := _SEGMENT.fullmatch(name):
@@ -184,21 +216,21 @@ class _Files:
         self._read_kind(folder, names, "early-", self.early, began)
         for name in names:
             if _LINKS.fullmatch(name):
-                lines = self._lines(folder / name)
+                lines = self._link_lines(folder / name)
                 own = segments.pop(name.removesuffix(".jsonl"), [])
-                if _last_time(lines, "start") >= began:
-                    self.samplers.append(read_links.Sampler(f"{folder.name}/{name}", folder.name, lines, own))
+                if link_lines.began_ns(lines) >= began:
+                    self.samplers.append(read_links.Sampler(f"{host}/{name}", host, lines, own))
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name)
             stem = name.removesuffix(".jsonl")
             stacks = self._text(folder / f"{stem}.stacks")
-            process = Process(f"{folder.name}/{name}", rank, pid, folder.name, lines, segments.pop(stem, []), stacks)
-            process.said_code = _said_code(folder / f"{stem}.exit")
+            process = Process(f"{host}/{name}", rank, pid, host, lines, segments.pop(stem, []), stacks)
+            process.said_code = self._said_code(folder / f"{stem}.exit")
             if process.started_ns >= began or not process.started_ns:
                 self.processes.append(process)
         for stem, paths in segments.items():
             why = f"{len(paths)} segment(s) without the side file {stem}.jsonl, which names groups and places"
-            self.unreadable.append(Problem(f"{folder.name}/{stem}", why))
+            self.unreadable.append(Problem(f"{host}/{stem}", why))
 
     def _read_kind(
         self,
@@ -211,7 +243,7 @@ class _Files:
         found = [name for name in names if name.startswith(prefix) and name.endswith(".jsonl")]
         read = [
             (
-                f"{folder.name}/{name}",
+                f"{regular.name_of(folder.name)}/{name}",
                 [line for line in self._lines(folder / name) if line.get("time_ns", 0) >= since_ns],
             )
             for name in found
@@ -220,30 +252,82 @@ class _Files:
 
     def _text(self, path: pathlib.Path) -> str:
         """The text of a file; empty where there is none."""
+        return io.TextIOWrapper(io.BytesIO(self._content(path) or b""), encoding="utf-8", errors="replace").read()
+
+    def _said_code(self, path: pathlib.Path) -> int | None:
+        """The exit code that a process stored as it left: in two bytes, equal once both are."""
+        content = self._content(path) or b""
+        return content[0] if len(content) > 1 and content[0] == content[1] else None
+
+    def _content(self, path: pathlib.Path) -> bytes | None:
+        """What is in a file; None where there is none."""
         try:
-            return path.read_text(encoding="utf-8", errors="replace")
+            with regular.opened(path) as file:
+                return file.read()
         except FileNotFoundError:
-            return ""
+            return None
         except OSError as error:
-            self.unreadable.append(Problem(str(path.relative_to(self._run)), str(error.strerror)))
-            return ""
+            self.unreadable.append(Problem(_relative(self._run, path), str(error.strerror)))
+            return None
 
     def _lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
         """The lines of a file with their number under `at`; a line that is not whole ends it and is told."""
         lines: list[dict[str, Any]] = []
-        for number, raw in enumerate(self._text(path).split("\n"), start=1):
-            if not raw.strip("\0 "):
-                continue
-            try:
-                line = json.loads(raw)
-            except ValueError:
-                line = None
-            if not isinstance(line, dict):
+        for number, line in self._parsed(path):
+            if line is None:
                 why = f"line {number} is not whole; it and what follows are left out"
-                self.unreadable.append(Problem(str(path.relative_to(self._run)), why))
+                self.unreadable.append(Problem(_relative(self._run, path), why))
                 break
             lines.append({**line, "at": number})
         return lines
+
+    def _link_lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
+        """The lines of a link sampler's file that can be used; the first of the others is told with their number."""
+        lines, bad = link_lines.sorted_out(self._parsed(path))
+        if bad:
+            more = f"; so {_others(len(bad) - 1)}" if len(bad) > 1 else ""
+            why = f"this line is left out: {bad[0].why}{more}"
+            self.unreadable.append(Problem(f"{_relative(self._run, path)}:{bad[0].at}", why))
+        return lines
+
+    def _parsed(self, path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        """Number and content of each line of a file; None: it is no whole JSON object."""
+        for number, raw in enumerate(self._text(path).split("\n"), start=1):
+            if raw.strip("\0 "):
+                yield number, _object_of(raw)
+
+
+def _object_of(raw: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw)
+        if _SURROGATE in raw.lower():
+            line = _written_out(line)
+    except (ValueError, RecursionError):  # no JSON; brackets in brackets by the thousand
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _written_out(value: Any) -> Any:
+    """The same with what is no text, as in a name of bytes that are no UTF-8, written out.
+
+    No table and no report takes half a character, and one such name must not cost the rest.
+    """
+    if isinstance(value, dict):
+        return {_written_out(key): _written_out(inside) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_written_out(inside) for inside in value]
+    return _text_of(value) if isinstance(value, str) else value
+
+
+def _text_of(text: str) -> str:
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # not of Python's names of bytes, but half a pair
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _others(count: int) -> str:
+    return f"is {count} other line" if count == 1 else f"are {count:,} other lines"
 
 
 def _of_this_run(
@@ -258,12 +342,3 @@ def _of_this_run(
 
 def _last_time(lines: list[dict[str, Any]], *kinds: str) -> int:
     return max((int(line.get("time_ns") or 0) for line in lines if line.get("kind") in kinds), default=0)
-
-
-def _said_code(path: pathlib.Path) -> int | None:
-    """The exit code that a process stored as it left: in two bytes, equal once both are."""
-    try:
-        first, second, *_ = path.read_bytes()
-    except (OSError, ValueError):
-        return None
-    return first if first == second else None

@@ -27,7 +27,9 @@ import json
 import os
 import re
 import socket
+import sys
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from roundk.tracer import ring, side, words
@@ -39,6 +41,8 @@ RUN_FILE = "run.json"
 HOST_VARIABLE = "ROUNDK_HOST"
 """Overrides the host's name: two containers of one name can be told apart."""
 
+_HOST_BYTES = 230
+"""Of 255 that a file system takes: the name stands in others with `run.json.` or `nccl-` and a process id."""
 _RANK_FILE = re.compile(r"rank-(\d+)-(\d+)(?:\.\d+)?\.jsonl")
 
 
@@ -62,8 +66,25 @@ def full_host_name() -> str:
 
 
 def host_name() -> str:
-    """This host's name, as file names may carry it."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", full_host_name()).lstrip(".") or "host"
+    """This host's name, as file names may carry it.
+
+    Letters of any script stay. Where something else than ASCII is replaced, or the end is cut off, a checksum of the
+    whole name keeps two hosts apart.
+    """
+    full = full_host_name()
+    name = "".join(char if _may_stay(char) else "_" for char in full).lstrip(".") or "host"
+    raw = os.fsencode(name)
+    if len(raw) <= _HOST_BYTES and all(_may_stay(char) or char.isascii() for char in full):
+        return name
+    checksum = f"-{zlib.crc32(full.encode(errors='surrogatepass')):08x}"
+    return raw[: _HOST_BYTES - len(checksum)].decode(errors="ignore") + checksum
+
+
+def _may_stay(char: str) -> bool:
+    """Whether file names may have a character: any letter or digit, where file names are UTF-8."""
+    if char.isascii():
+        return char.isalnum() or char in "._-"
+    return char.isalnum() and sys.getfilesystemencoding() == "utf-8"
 
 
 def prepare(run: str) -> str:

@@ -21,7 +21,16 @@ from roundk.analyze.sources.inputs import Hints
 from roundk.analyze.verdict import Report
 from roundk.tracer.errors import RoundkError
 
-_FORMS = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
+_FORMS = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".json": "json",
+    ".txt": "text",
+    ".log": "text",
+    "": "text",
+}
 """Forms by the ending of the file that the report goes to."""
 
 
@@ -68,7 +77,7 @@ def command(
     Exit codes: 0 healthy or in progress; 1 something is wrong and the report says what; 2 usage, nothing readable,
     or the report cannot be written; 3 something is wrong and it cannot be said what.
     """
-    form = form or _FORMS.get("" if output is None else output.suffix.lower(), "text")
+    form = form or _form_of(output)
     if form == "html" and output is None and sys.stdout.isatty():
         raise click.UsageError("a page is of no use on a terminal: add `-o report.html`, and open that in a browser")
     trace, _ = sources.load(paths, Hints(rank_pattern))
@@ -87,6 +96,17 @@ def command(
             # The report is out, and its exit code tells more than that of a picture.
             click.echo(f"roundk: {error}", err=True)
     sys.exit(report.exit_code)
+
+
+def _form_of(output: pathlib.Path | None) -> str:
+    ending = "" if output is None else output.suffix.lower()
+    if ending not in _FORMS:
+        known = ", ".join(filter(None, _FORMS))
+        name = printing.printable(str(output))
+        raise click.UsageError(
+            f"{name}: no form of the report has this ending; it is {known}, or --format says the form"
+        )
+    return _FORMS[ending]
 
 
 def _told(case: Case, report: Report, form: str, *, to_file: bool = False) -> str:

@@ -17,8 +17,8 @@ __all__ = ["painted", "printable", "write"]
 
 
 def painted(render: Callable[[Callable[[str, str], str]], str]) -> str:
-    """What `render(paint)` gives, printable; in colour on a terminal. `paint(words, colour)` colours words."""
-    if not sys.stdout.isatty():
+    """What `render(paint)` gives, printable; in colour where that is wanted. `paint(words, colour)` colours words."""
+    if not _takes_colour():
         return printable(render(lambda words, _: words))
     ours: dict[str, None] = {}
 
@@ -30,6 +30,11 @@ def painted(render: Callable[[Callable[[str, str], str]], str]) -> str:
     text = render(paint)
     pieces = re.split(f"({'|'.join(map(re.escape, ours))})", text) if ours else [text]
     return "".join(piece if piece in ours else printable(piece) for piece in pieces)
+
+
+def _takes_colour() -> bool:
+    """A terminal does, unless it can't or its user wants none (https://no-color.org: any value but an empty one)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def write(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 import re
 import shutil
@@ -42,6 +43,8 @@ def _export(trace: Trace, folder: pathlib.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in inventory.TABLES:
-            getattr(trace, name).write_parquet(folder / f"{name}.parquet")
+            told = io.BytesIO()  # polars takes no path that is not UTF-8, and tells no full disk of an open file
+            getattr(trace, name).write_parquet(told)
+            (folder / f"{name}.parquet").write_bytes(told.getbuffer())
     except OSError as error:
         raise RoundkError(f"{folder}: the tables cannot be written: {error.strerror or error}") from None

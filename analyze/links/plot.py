@@ -19,6 +19,7 @@ from matplotlib.patches import Patch
 from roundk.analyze.links.lanes import Chart, Lane, Rates, chart
 from roundk.analyze.links.view import Links
 from roundk.analyze.phrases import NS_PER_S, number_of
+from roundk.analyze.plot import save
 from roundk.analyze.verdict import Report
 from roundk.tracer.errors import RoundkError
 
@@ -38,7 +39,7 @@ def draw(links: Links, report: Report, path: pathlib.Path) -> None:
     Args:
         links: What is known of the links.
         report: The report on the job.
-        path: The picture to write; its ending decides the form (png, svg, pdf).
+        path: The picture to write; its ending decides the form (png, svg, pdf); without one: png.
 
     Raises:
         RoundkError: There is nothing to draw, or the picture cannot be written.
@@ -60,10 +61,7 @@ def draw(links: Links, report: Report, path: pathlib.Path) -> None:
         _frame(every, shown, peak, roomy=count <= _ROOMY)
         figure.legend(handles=_legend(shown, links), loc="outside lower right", ncols=8, frameon=False, fontsize=8)
         figure.suptitle(_title(report), x=0.01, ha="left", fontsize=10)
-        try:
-            figure.savefig(path, dpi=130)
-        except (OSError, ValueError) as error:
-            raise RoundkError(f"{path}: the chart cannot be written: {error}; name a .png or .svg file") from error
+        save(figure, path)
 
 
 def _peak(shown: Chart) -> float:

@@ -173,6 +173,14 @@ def _folded(group: Sequence[Event]) -> tuple[Event, str]:
     if not downs:
         return first, f"{others}{until}: {some(dict.fromkeys(one.what for one in group), 2)}"
     lengths = [one.until_ns - one.time_ns for one in downs if one.until_ns is not None and one.time_ns is not None]
-    spans = "" if not lengths else f", {duration(min(lengths))} to {duration(max(lengths))} each"
+    spans = _lengths([duration(one) for one in sorted(lengths)])
     extra = "" if len(downs) == len(group) else f", {others}"
-    return first, f"went down {sum(one.count for one in downs)} times{until}{spans}{extra}"
+    return first, f"went down{_times(sum(one.count for one in downs))}{until}{spans}{extra}"
+
+
+def _lengths(told: Sequence[str]) -> str:
+    """How long a port was down each time, the shortest first: the same is said once."""
+    if not told:
+        return ""
+    span = told[0] if told[0] == told[-1] else f"{told[0]} to {told[-1]}"
+    return f", {span}" + (" each" if len(told) > 1 else "")

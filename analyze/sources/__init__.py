@@ -70,14 +70,25 @@ def load(names: Sequence[str], hints: Hints | None = None) -> tuple[Trace, list[
     with tempfile.TemporaryDirectory(prefix="roundk-") as scratch:
         found = inputs.find(names, pathlib.Path(scratch))
         if len(found.runs) > 1:
-            listed = ", ".join(str(run) for run in list(found.runs)[:_SHOWN])
+            listed = ", ".join(place.path for place in list(found.runs.values())[:_SHOWN])
             more = ", ..." if len(found.runs) > _SHOWN else ""
-            raise RunError(f"{len(found.runs)} runs are here and one is analyzed at a time: {listed}{more}; name one")
-        run = next((rundir.load(run, named) for run, named in found.runs.items()), None)
+            what = "unpack and name one" if any(place.is_packed for place in found.runs.values()) else "name one"
+            raise RunError(f"{len(found.runs)} runs are here and one is analyzed at a time: {listed}{more}; {what}")
+        run = _run(found)
         parts = _parts(found, hints or Hints(), run)
         if run is None and not any(part.read for part in parts):
             raise RunError(_nothing(names, found, parts))
     return merge(parts, run, found.root, found.unreadable), parts
+
+
+def _run(found: Found) -> Trace | None:
+    """The recording that is here; what else is here may tell enough where it cannot be read."""
+    for path, place in found.runs.items():
+        try:
+            return rundir.load(path, place.below)
+        except RunError as error:
+            found.unreadable.append(Unreadable(place.name, str(error).removeprefix(f"{path}: ")))
+    return None
 
 
 def _parts(found: Found, hints: Hints, run: Trace | None) -> list[Part]:
@@ -144,6 +155,8 @@ def _without_number(name: str) -> str:
 def _nothing(names: Sequence[str], found: Found, parts: list[Part]) -> str:
     what = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if names[_SHOWN:] else "")
     refused = [*found.unreadable, *(one for part in parts for one in part.unreadable)]
+    if len(names) == len(refused) == 1 and pathlib.Path(refused[0].path) == pathlib.Path(names[0]):
+        return f"{what}: {refused[0].why}"
     if refused:
         listed = "; ".join(f"{one.path}: {one.why}" for one in refused[:_SHOWN])
         return f"{what}: nothing here can be read: {listed}" + (f"; {len(refused)} in all" if refused[_SHOWN:] else "")

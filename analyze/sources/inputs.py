@@ -15,9 +15,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
 import sys
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +28,9 @@ from typing import IO, Final, cast
 
 import pyarrow as pa
 
-from roundk.analyze.sources import rundir
+from roundk.analyze.sources import archived, rundir
 from roundk.analyze.trace import Unreadable
+from roundk.tracer import files
 from roundk.tracer.errors import RunError
 
 HEAD: Final = 1 << 16
@@ -42,6 +45,8 @@ _MOST: Final = 500_000
 _SUFFIXES: Final = re.compile(r"(\.(json|jsonl|pickle|pkl|pt|log|txt|out|err|gz|bz2|xz|zst))+$")
 _TENSOR: Final = re.compile(r"/data/\d+$|\.npy$")
 """Source: torch/serialization.py, `_save`: the bytes of each storage are a record `data/<number>`."""
+_ESCAPED: Final = re.compile(r"\\x[0-9a-f]{2}")
+"""A byte that is no UTF-8, in a name (`roundk.tracer.files.name_of`)."""
 _IN_RUN: Final = re.compile(r"rank-(?P<rank>\d+)-.*\.fr|.*\.log")
 """Files of a run directory (`roundk.tracer.rundir`) that hold what others write: torch's Flight Recorder, logs."""
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -72,7 +77,7 @@ class Input:
         Raises:
             OSError: it cannot be opened.
         """
-        return self.path.open("rb") if self.decompress is None else self.decompress(self.path)
+        return files.opened(self.path) if self.decompress is None else self.decompress(self.path)
 
     @functools.cached_property
     def start(self) -> bytes:
@@ -124,8 +129,25 @@ class Hints:
         if self.rank_pattern is not None:
             found = self.rank_pattern.search(item.name)
             return int(found[1]) if found and re.fullmatch(r"[0-9]{1,9}", found[1] or "") else None
-        numbers = re.findall(r"\d+", item.basename)
+        numbers = re.findall(r"\d+", _ESCAPED.sub("", item.basename))
         return int(numbers[-1]) if numbers else None
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """Where a run directory was found.
+
+    Attributes:
+        path: Where it is, as the user may name it.
+        name: As that of an `Input`.
+        below: What paths of its files begin with in the report.
+        is_packed: It is unpacked from an archive.
+    """
+
+    path: str
+    name: str
+    below: str = ""
+    is_packed: bool = False
 
 
 @dataclass
@@ -135,13 +157,13 @@ class Found:
     Attributes:
         root: What paths in the report are relative to.
         inputs: The files outside of run directories, and those inside that other sources than ours read.
-        runs: Run directories of our own recorder, each with what it was found below.
+        runs: Run directories of our own recorder, each with where it was found.
         unreadable: What cannot be read.
     """
 
     root: pathlib.Path
     inputs: list[Input] = field(default_factory=list)
-    runs: dict[pathlib.Path, pathlib.Path] = field(default_factory=dict)
+    runs: dict[pathlib.Path, RunPlace] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
 
 
@@ -160,6 +182,7 @@ def find(names: Sequence[str], scratch: pathlib.Path) -> Found:
     for name in names:
         if name == STANDARD_INPUT:
             spooled = scratch / "standard input"
+            signal.siginterrupt(signal.SIGINT, True)  # polars' handler has it go on: Ctrl-C would wait for the writer
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file, _CHUNK)
         else:
@@ -175,10 +198,18 @@ def find(names: Sequence[str], scratch: pathlib.Path) -> Found:
 
 def _named(name: str) -> list[pathlib.Path]:
     path = pathlib.Path(name)
-    if os.path.lexists(path):
+    try:
+        path.lstat()
+    except PermissionError as error:
+        raise RunError(f"{name}: {error.strerror}") from None
+    except OSError:
+        pass
+    else:
         return [path]
     # Of the user's own pattern, which may be absolute: pathlib's glob wants a folder to start from.
     matches = sorted(glob.glob(name)) or sorted(glob.glob(glob.escape(name) + "*"))  # noqa: PTH207
+    if not matches and "://" in name:
+        raise RunError(f"{name}: only `roundk batch` reads URLs; download what is there, and name the copy")
     if not matches:
         raise RunError(f"{name}: there is no such file or directory, and nothing whose path begins so")
     return [pathlib.Path(match) for match in matches]
@@ -186,11 +217,11 @@ def _named(name: str) -> list[pathlib.Path]:
 
 def _root(paths: list[pathlib.Path]) -> pathlib.Path:
     if len(paths) == 1:
-        return paths[0] if paths[0].is_dir() else paths[0].parent
+        return paths[0] if files.is_folder(paths[0]) else paths[0].parent
     if not paths:
         return pathlib.Path()
     try:
-        return pathlib.Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
+        return pathlib.Path(os.path.commonpath([path if files.is_folder(path) else path.parent for path in paths]))
     except ValueError:  # absolute and relative ones
         return pathlib.Path(os.path.commonpath([path.absolute().parent for path in paths]))
 
@@ -202,45 +233,55 @@ class _Walk:
         self._found = found
         self._scratch = scratch
         self._are_runs: dict[pathlib.Path, bool] = {}
+        self._real_runs: set[str] = set()
+        self._is_unpacked = False
 
     def take(self, path: pathlib.Path) -> None:
-        for run in rundir.find(path, self._are_runs):
-            self._found.runs.setdefault(run, path)
-        inside = [run for run in self._found.runs if path != run and path.is_relative_to(run)]
-        if path.is_dir():
+        runs = rundir.find(path, self._are_runs)
+        self._is_unpacked = bool(runs)  # an archive beside may be of the same
+        for run in runs:
+            below = run.relative_to(path).as_posix() + "/" if run != path and run.is_relative_to(path) else ""
+            self._found.runs.setdefault(run, RunPlace(str(run), self._name(run), files.name_of(below)))
+            self._real_runs.add(os.path.realpath(run))
+        if files.is_folder(path):
             self._folder(path)
-        elif not inside:
+        elif not self._lies_in_run(path):
             self._file(path, self._name(path))
+
+    def _lies_in_run(self, path: pathlib.Path) -> bool:
+        if not self._real_runs:
+            return False
+        real = pathlib.Path(os.path.realpath(path))
+        return any(real.is_relative_to(run) for run in self._real_runs)
 
     def _name(self, path: pathlib.Path) -> str:
         root = self._found.root
         for one, base in ((path, root), (path.absolute(), root.absolute())):
             if one != base and one.is_relative_to(base):
-                return one.relative_to(base).as_posix()
-        return path.as_posix()
+                return files.name_of(one.relative_to(base).as_posix())
+        return files.name_of(path.as_posix())
 
     def _folder(self, folder: pathlib.Path) -> None:
         def failed(error: OSError) -> None:
-            self._refuse(self._name(pathlib.Path(error.filename)), error)
+            path = pathlib.Path(error.filename)
+            if self._real_runs.isdisjoint(map(os.path.realpath, (path, path.parent))):  # the reader of those tells it
+                self._refuse(self._name(path), error, "cannot be listed: ")
 
-        runs = list(self._found.runs)
-        for place, folders, files in os.walk(folder, onerror=failed):
+        for place, folders, names in os.walk(folder, onerror=failed):
             folders.sort()
-            in_run = any(pathlib.Path(place).is_relative_to(run) for run in runs)
-            for file in sorted(files):
+            in_run = self._lies_in_run(pathlib.Path(place))
+            for file in sorted(names):
                 path = pathlib.Path(place, file)
                 if not in_run:
                     self._file(path, self._name(path))
-                elif foreign := _IN_RUN.fullmatch(file):
-                    rank = foreign["rank"]
-                    self._found.inputs.append(Input(self._name(path), path, rank=int(rank) if rank else None))
+                else:
+                    self._in_run(path, self._name(path))
                 if len(self._found.inputs) > _MOST:
                     raise RunError(f"{folder}: more than {_MOST:,} files are here; name the directory of one job")
 
     def _file(self, path: pathlib.Path, name: str) -> None:
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                self._found.unreadable.append(Unreadable(name, "it is not a regular file"))
+            if not self._is_regular(path, name):
                 return
             item = _plain(Input(name, path))
             if _is_archive(item):
@@ -254,26 +295,66 @@ class _Walk:
         """Unpack an archive; what a cut one still gives is taken."""
         room = _Room(self._scratch)
         members = _zip_members(item) if zipfile.is_zipfile(item.path) else _tar_members(item)
-        folder = self._scratch / f"{len(self._found.inputs)}-{len(self._found.unreadable)}"
-        folder.mkdir()
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self._scratch))
+        unpacked: list[tuple[str, pathlib.Path]] = []
         try:
             for number, (member, stream) in enumerate(members):
-                path, name = folder / str(number), f"{item.name}!{member}"
+                path = folder / str(number)
                 with stream, path.open("wb") as file:
                     while chunk := stream.read(_CHUNK):
                         room.take(len(chunk))
                         file.write(chunk)
-                inner = _plain(Input(name, path))
-                if _is_archive(inner):
-                    self._refuse(name, OSError("an archive inside an archive; unpack it and name what is in it"))
-                else:
-                    self._found.inputs.append(inner)
+                unpacked.append((member, path))
         except _UNREADABLE_ARCHIVE as error:
             self._refuse(item.name, error)
+        runs = [] if self._is_unpacked else archived.runs(unpacked, folder / "runs")
+        for run in runs:
+            self._packed(item, run)
+        for member, path in unpacked:
+            if path.exists():  # else it is a run's
+                self._member(f"{item.name}!{files.name_of(member)}", path)
 
-    def _refuse(self, name: str, error: BaseException) -> None:
+    def _member(self, name: str, path: pathlib.Path) -> None:
+        try:
+            item = _plain(Input(name, path))
+            if _is_archive(item):
+                self._refuse(name, OSError("an archive inside an archive; unpack it and name what is in it"))
+            else:
+                self._found.inputs.append(item)
+        except DAMAGED as error:
+            self._refuse(name, error)
+
+    def _packed(self, item: Input, run: archived.Packed) -> None:
+        """Take a run directory that an archive holds."""
+        inside = f"!{name}" if (name := files.name_of(run.name)) else ""
+        below = f"{item.name}{inside}/" if inside else f"{item.name}!"
+        self._found.runs[run.path] = RunPlace(f"{item.path}{inside}", item.name + inside, below, is_packed=True)
+        for path, member in run.files.items():
+            self._in_run(path, f"{item.name}!{files.name_of(member)}")
+        for member, error in run.problems.items():
+            self._refuse(f"{item.name}!{files.name_of(member)}", error)
+
+    def _in_run(self, path: pathlib.Path, name: str) -> None:
+        """Take a file of a run directory, if another source than ours reads it."""
+        foreign = _IN_RUN.fullmatch(path.name)
+        if foreign is None:
+            return
+        rank = foreign["rank"]
+        try:
+            if self._is_regular(path, name):
+                self._found.inputs.append(Input(name, path, rank=int(rank) if rank else None))
+        except OSError as error:
+            self._refuse(name, error)
+
+    def _is_regular(self, path: pathlib.Path, name: str) -> bool:
+        is_regular = stat.S_ISREG(path.stat().st_mode)
+        if not is_regular:
+            self._found.unreadable.append(Unreadable(name, files.NOT_REGULAR))
+        return is_regular
+
+    def _refuse(self, name: str, error: BaseException, what: str = "") -> None:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        self._found.unreadable.append(Unreadable(name, why))
+        self._found.unreadable.append(Unreadable(name, what + why))
 
 
 class _Room:
@@ -295,7 +376,8 @@ def _gzip(path: pathlib.Path) -> IO[bytes]:
 
 
 def _zstd(path: pathlib.Path) -> IO[bytes]:
-    return cast("IO[bytes]", pa.input_stream(path, compression="zstd"))
+    # Opened by Python: Arrow takes no path that is not UTF-8.
+    return cast("IO[bytes]", pa.CompressedInputStream(files.opened(path), "zstd"))
 
 
 _COMPRESSIONS: Final[dict[bytes, Callable[[pathlib.Path], IO[bytes]]]] = {

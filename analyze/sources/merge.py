@@ -57,6 +57,7 @@ def merge(parts: Sequence[Part], run: Trace | None, root: pathlib.Path, unreadab
         counters=_counters(ordered),
         benchmarks=_stacked(ordered, lambda part: part.benchmarks),
         world_size=size,
+        is_size_told=_is_size_told(ordered),
         unreadable=(*base.unreadable, *(one for part in parts for one in part.unreadable), *unreadable),
         truncated=tuple(sorted({rank for part in ordered for rank in part.truncated})),
         # What a source has to say of calls that are not taken concerns nobody.
@@ -143,6 +144,12 @@ def _world_size(parts: Sequence[Part], groups: pl.DataFrame) -> int | None:
     seen = [ranks for part in parts if not (ranks := part.ranks["rank"].drop_nulls()).is_empty()]
     highest = [int(str(column.max())) for column in (members, *seen) if not column.is_empty()]
     return max(highest) + 1 if highest else None
+
+
+def _is_size_told(parts: Sequence[Part]) -> bool:
+    """Not by dumps of a torch that writes no members of groups: they count who left one."""
+    told = [part for part in parts if part.world_size is not None]
+    return any(part.members_told or part.kind != "flight_recorder" for part in told)
 
 
 def _all_ranks(groups: pl.DataFrame, size: int | None) -> list[int]:

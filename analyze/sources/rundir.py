@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Final
 
 import polars as pl
 
 from roundk.analyze.trace import Trace, Unreadable, frame
-from roundk.tracer import reader
+from roundk.tracer import files, reader
 
 DEPTH: Final = 2
 """How many levels below the named directory a run is looked for."""
@@ -24,38 +25,44 @@ def find(path: pathlib.Path, known: dict[pathlib.Path, bool]) -> list[pathlib.Pa
         path: What the user named.
         known: Of which folders it is known already whether they are one; of many files, all ask the same.
     """
-    here = path.resolve()
+    here = pathlib.Path(os.path.realpath(path))  # pathlib's own raises where links go round
     for candidate in (here, *list(here.parents)[:UP]):
         if candidate not in known:
             known[candidate] = reader.is_run(candidate)
         if known[candidate]:
             return [path if candidate == here else candidate]
-    level = [path] if path.is_dir() else []
+    level = [path] if files.is_folder(path) else []
     for _ in range(DEPTH):
-        level = sorted(child for parent in level for child in parent.iterdir() if child.is_dir())
+        level = sorted(child for parent in level for child in _folders(parent))
         runs = [child for child in level if reader.is_run(child)]
         if runs:
             return runs
     return []
 
 
-def load(path: pathlib.Path, named: pathlib.Path) -> Trace:
+def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return [child for child in folder.iterdir() if files.is_folder(child)]
+    except OSError:  # who goes through its files tells that
+        return []
+
+
+def load(path: pathlib.Path, below: str = "") -> Trace:
     """Read a run directory.
 
     Args:
         path: The run directory.
-        named: What the user named: paths in the report are relative to it where it holds the run.
+        below: What paths of its files begin with in the report.
 
     Raises:
         RunError: Nothing in it can be read.
     """
     run = reader.read_run(path)
-    below = path.relative_to(named).as_posix() + "/" if path != named and path.is_relative_to(named) else ""
     source = pl.lit(below) + pl.col("source")
     ranks = frame(run.ranks).with_columns(source=source)
     hosts = ranks.filter(pl.col("host").is_not_null())["host"].n_unique()
     return Trace(
-        root=named if below else path,
+        root=path,
         calls=frame(run.calls),
         groups=frame(run.groups),
         ranks=ranks,

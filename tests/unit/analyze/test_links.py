@@ -246,6 +246,20 @@ def test_round_trips_that_became_longer_lead_to_the_host_that_they_share():
     assert "41" in " ".join(piece.what for piece in verdict.evidence)
 
 
+def test_loss_between_ports_that_the_job_does_not_use_is_not_of_the_one_that_it_does():
+    lab = Lab().slow(1.0, 6).quiet()
+    for host in range(4):
+        lab.fact("host_address", f"h{host}", 0, address=f"10.0.0.{host}", is_used=True)
+        lab.fact("host_address", f"h{host}", 0, address=f"10.1.0.{host}", is_used=False)
+    for peer in (0, 1, 3):
+        lab.edge(2, peer, "retrans_total", *[0] * 20)
+        lab.count("h2", "retrans_total", *range(0, 2_000, 100), kind="peer", device=f"10.1.0.{peer}")
+        lab.count("h2", "backoff", *[0] * 5, *[2] * 15, kind="peer", device=f"10.1.0.{peer}")
+    verdict = lab.first()
+    assert verdict.culprit_links == ()
+    assert verdict.cause == "UNDETERMINED"
+
+
 def test_segments_sent_again_alone_alarm_nobody():
     lab = Lab().good(30).quiet().edge(0, 1, "retrans_total", *range(0, 500, 25))
     assert said(lab.first()) == ("HEALTHY", None, (), [])

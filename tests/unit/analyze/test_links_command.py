@@ -16,6 +16,7 @@ from roundk.analyze import diagnose
 from roundk.analyze.case import build
 from roundk.analyze.commands.links import command
 from roundk.analyze.links.counted import counted, peers, stepped
+from roundk.analyze.links.events import by_port
 from roundk.analyze.links.lanes import chart
 from roundk.analyze.links.plot import draw
 from roundk.analyze.links.view import view
@@ -184,7 +185,7 @@ def test_a_port_that_flaps_all_the_time_has_one_line():
     lab = Lab().moving(60)
     for second in range(30):
         lab.carrier("h2", second, up=False).carrier("h2", second + 0.25, up=True)
-    assert "went down 30 times until 22:13:49.000, 250 ms to 250 ms each" in lab.line("h2", "went down")
+    assert "went down 30 times until 22:13:49.000, 250 ms each" in lab.line("h2", "went down")
 
 
 def test_counters_that_begin_anew_are_an_event_and_no_movement():
@@ -441,6 +442,45 @@ def test_a_picture_is_drawn(tmp_path, ending):
     picture = tmp_path / f"links.{ending}"
     draw(*Lab().hung().moving(9).carrier("h1", 2.2, up=False).seen(), picture)
     assert picture.stat().st_size > 4_000
+
+
+@pytest.mark.parametrize("name", ["links", ".links", "links."])
+def test_a_picture_without_an_ending_is_a_png_of_that_name(tmp_path, name):
+    draw(*Lab().hung().moving(9).seen(), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_with_line_breaks_and_without_end_stay_in_their_row():
+    lab = Lab()
+    for device in ("nl\nname", "tab\tname", "x" * 250):
+        lab.eth("h0", "rx_bytes", [0, MB, 2 * MB], device=device)
+    lines = lab.text(100).splitlines()
+    [head] = [line for line in lines if line.strip().startswith("host")]
+    rows = [line for line in lines if "nl\\nname" in line or "tab\\tname" in line or "xxx..." in line]
+    assert len(rows) == 3
+    assert {len(row) for row in rows} == {len(head)}
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("downs", "told"),
+    [
+        ([(1.0, 1.5)], "went down until"),
+        ([(1.0, 1.514), (3.0, 3.514)], "went down 2 times until 22:13:23.000, 514 ms each"),
+        ([(1.0, 1.1), (3.0, 3.514)], "went down 2 times until 22:13:23.000, 100 ms to 514 ms each"),
+    ],
+)
+def test_events_of_a_port_in_one_line_say_nothing_twice(downs, told):
+    lab = Lab().hung()
+    for down, up in downs:
+        lab.carrier("h0", down, up=False).carrier("h0", up, up=True)
+    found = by_port(lab.seen()[0].events)
+    [group] = [group for key, group in found.items() if key[0] == "h0"]
+    extra = [replace(group[0], kind="change", what="mtu 1500 became 1400")] if len(downs) == 1 else []
+    _, said = text._folded([*group, *extra])
+    assert said.startswith(told)
+    assert " 1 times" not in said
 
 
 def test_a_picture_of_many_hosts_has_lanes_for_few(tmp_path):

@@ -166,6 +166,13 @@ def test_picture_that_cannot_be_drawn_leaves_the_exit_code_of_the_verdict(tmp_pa
     assert result.stderr.startswith("roundk: ")
 
 
+def test_picture_without_an_ending_is_a_png_of_that_name(tmp_path):
+    result = CliRunner().invoke(command, [str(NEVER_ENTERED), "--plot", str(tmp_path / "chart")])
+    assert result.exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["chart"]
+    assert (tmp_path / "chart").read_bytes().startswith(b"\x89PNG")
+
+
 def shown(case, **options):
     report = diagnose.report(case)
     return text.render(report, pictures(case, report), **options)
@@ -293,6 +300,9 @@ def test_markdown_shows_hostile_names_as_they_are():
         ([], "report.md", "### FAILED"),
         ([], "report.json", "{\n"),
         ([], "report.txt", "FAILED  RANK_NOT_ENTERED"),
+        ([], "report.log", "FAILED  RANK_NOT_ENTERED"),
+        ([], "report", "FAILED  RANK_NOT_ENTERED"),
+        (["--format", "text"], "report.pdf", "FAILED  RANK_NOT_ENTERED"),
         (["--format", "json"], "report.html", "{\n"),
     ],
 )
@@ -306,6 +316,14 @@ def test_each_form_printed_or_written_to_a_file(tmp_path, args, file, start):
     if file is not None:
         assert result.stdout == ""
         assert result.stderr == f"roundk: the report is in {tmp_path / file}\n"
+
+
+@pytest.mark.parametrize("file", ["report.pdf", "report.PDF", "report.html.gz"])
+def test_an_ending_that_no_form_has_is_refused_with_those_there_are(tmp_path, file):
+    result = CliRunner().invoke(command, [str(NEVER_ENTERED), "-o", str(tmp_path / file)])
+    assert result.exit_code == 2
+    assert ".html, .htm, .md, .markdown, .json, .txt" in result.stderr
+    assert not (tmp_path / file).exists()
 
 
 def test_report_that_cannot_be_written_to_its_file():

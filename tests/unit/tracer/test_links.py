@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import struct
 import threading
 import time
 
@@ -18,6 +19,7 @@ from roundk.tracer import (
     links,
     linkstore,
     make_template,
+    netlink,
     pacing,
     ports,
     reader,
@@ -26,6 +28,7 @@ from roundk.tracer import (
     schema,
     side,
     template,
+    words,
 )
 
 
@@ -470,3 +473,84 @@ def test_any_arrow_reader_opens_a_segment_while_it_is_written(host):
         assert pa.ipc.open_file(source).schema.names == schema.LINK_RING.names
     assert pl.scan_ipc(segment).filter(pl.col("state") > 0).collect().height > 20
     host.end()
+
+
+# Trees as no kernel should have them
+
+
+def test_a_number_of_more_than_64_bits_is_unreadable_and_the_sampler_goes_on(host):
+    folder = sysfs_tree.add_netdev(host.sys, "eth0")
+    (folder / "statistics/rx_bytes").write_text(f"-{'9' * 30}\n")
+    (folder / "statistics/tx_bytes").write_text(f"{2**63}\n")
+    (folder / "statistics/rx_errors").write_text("9" * 4_090)
+    sysfs_tree.set_tcp(host.proc, out=2**64, retransmitted=3, timeouts=2)
+    run = host.begin().end()
+    for name in ("rx_bytes", "tx_bytes", "rx_errors", "OutSegs"):
+        assert set(told(run, name)) == {"unreadable"}, name
+    assert [told(run, name)[0] for name in ("RetransSegs", "TCPTimeouts", "tx_errors")] == [3, 2, 0]
+    assert run.unreadable == ()
+
+
+def test_what_is_too_large_for_a_sample_is_stored_as_unreadable(host):
+    host.begin()
+    [number] = host.sampler._store.counters("peer", "10.0.0.1", None, ["bytes_acked"])
+    host.sampler._store.sample(number, 1, 2, words.VALUE, 2**64 - 1)
+    assert told(host.end(), "bytes_acked") == ["unreadable"]
+
+
+@pytest.mark.parametrize("lifespan", ["9" * 30, "-10", "10001", "x", ""])
+def test_a_lifespan_that_no_kernel_has_is_none(host, lifespan):
+    folder = sysfs_tree.add_port(host.sys, "mlx5_0", 1)
+    (folder / "hw_counters/lifespan").write_text(f"{lifespan}\n")
+    rows = counters(host.begin().end()).filter(pl.col("counter") == "np_cnp_sent")
+    assert 0 <= rows["error_ns"].max() < 10**9
+    assert len(rows) > 0
+
+
+def test_a_folder_that_is_no_port_is_left_out(host):
+    folder = sysfs_tree.add_port(host.sys, "mlx5_0", 1)
+    for name in ("99999999999", "01", "\N{ARABIC-INDIC DIGIT THREE}", "x"):
+        (folder.parent / name).mkdir()
+        (folder.parent / name / "state").write_text("4: ACTIVE\n")
+    run = host.begin().end()
+    assert set(counters(run).filter(pl.col("kind") == "ib")["port"]) == {1}
+    assert run.unreadable == ()
+
+
+def test_a_pipe_in_place_of_a_file_is_unreadable_and_nobody_waits_for_it(host):
+    net, port = sysfs_tree.add_netdev(host.sys, "eth0"), sysfs_tree.add_port(host.sys, "mlx5_0", 1)
+    (host.proc / "net").mkdir(parents=True)
+    pipes = [
+        *(net / "statistics/rx_bytes", net / "ifindex", net / "carrier"),
+        *(port / "hw_counters/lifespan", port / "state", host.proc / "net/snmp"),
+    ]
+    for path in pipes:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    sampling = threading.Thread(target=host.begin, daemon=True)
+    sampling.start()
+    sampling.join(timeout=20)
+    assert not sampling.is_alive()
+    run = host.end()
+    for name in ("rx_bytes", "carrier", "state"):
+        assert set(told(run, name)) == {"unreadable"}, name
+    assert told(run, "tx_bytes")[0] == 0
+    assert [fact["what"] for fact in facts(run, "links_unreadable")] == ["tcp"]
+
+
+def test_a_device_whose_name_is_no_text_is_sampled_like_any(host):
+    folder = sysfs_tree.add_netdev(host.sys, "eth0")
+    sysfs_tree.add_netdev(host.sys, "od")
+    (host.sys / "class/net/od").rename(host.sys / "class/net" / os.fsdecode(b"od\xfd"))
+    host.begin()
+    (folder / "statistics/rx_bytes").write_text("7\n")
+    host.look()
+    run = host.end()
+    assert set(counters(run).filter(pl.col("kind") == "netdev")["device"]) == {"eth0", "od\\xfd"}
+    assert set(told(run, "carrier", "od\\xfd")) == {1}
+
+
+def test_the_kernels_events_spell_such_a_name_as_its_files_do():
+    attribute = struct.pack("=HH", 4 + 4, 3) + b"od\xfd\0"  # IFLA_IFNAME of rtnetlink(7)
+    link = netlink._link(16, struct.pack("=BxHiII", 0, 1, 7, 0x1, 0) + attribute)
+    assert link.name == os.fsdecode(b"od\xfd")

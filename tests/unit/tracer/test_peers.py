@@ -192,9 +192,15 @@ def test_a_new_segment_has_the_values_that_have_not_changed(host):
 def test_each_address_of_the_host_is_told_once(host):
     for _ in range(2):
         host.look(flow("10.0.0.2"), flow("10.0.0.3", local_address="fd00::1"), flow("10.0.0.4"))
-    host.peers.tell_addresses(host.store, ["10.9.9.9", OWN])
+    for _ in range(2):
+        host.peers.tell_addresses(host.store, ["10.9.9.9", OWN], is_used=True)
     run = host.end()
-    assert [fact["address"] for fact in facts(run, "host_address")] == [OWN, "fd00::1", "10.9.9.9"]
+    assert [(fact["address"], fact["is_used"]) for fact in facts(run, "host_address")] == [
+        (OWN, False),
+        ("fd00::1", False),
+        (OWN, True),
+        ("10.9.9.9", True),
+    ]
 
 
 class Busy(Kernel):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import ctypes
 import gzip
 import io
 import lzma
 import os
+import pathlib
 import random
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import types
@@ -26,6 +30,7 @@ from roundk.analyze.sources import inputs
 from roundk.analyze.sources.inputs import Hints, Input
 from roundk.tracer.errors import RunError
 
+SAMPLES = pathlib.Path(__file__).parents[4] / "sample_traces"
 DUMPS = {
     "nccl_trace_rank_0": b"zero",
     "nccl_trace_rank_10": b"ten",
@@ -152,6 +157,121 @@ def test_of_a_cut_archive_the_whole_files_are_taken_and_it_is_told(tmp_path, scr
         assert DUMPS[name.removeprefix("cut.tgz!")].startswith(content)
 
 
+def as_tar(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def as_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+
+
+def recording(top="", sample="skip"):
+    """The files of a recorded run, as members of an archive."""
+    run = SAMPLES / sample
+    return [(top + path.relative_to(run).as_posix(), path.read_bytes()) for path in run.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("pack", [as_tar, as_zip])
+@pytest.mark.parametrize(
+    ("top", "below"), [("", ""), ("./", ""), ("skip/", "skip/"), ("/data/exp/skip/", "data/exp/skip/")]
+)
+def test_a_recording_in_an_archive_is_read_as_it_is_unpacked(tmp_path, pack, top, below):
+    pack(tmp_path / "run.arc", recording(top))
+    here, _ = sources.load([str(SAMPLES / "skip")])
+    packed, _ = sources.load([str(tmp_path / "run.arc")])
+    assert packed.calls.equals(here.calls)
+    assert packed.calls.height > 0
+    assert packed.ranks["source"].to_list() == [f"run.arc!{below}{one}" for one in here.ranks["source"]]
+    assert packed.counters.drop("source").equals(here.counters.drop("source"))
+    assert packed.sources == here.sources == {"run_directory": 1}
+    assert not packed.unreadable
+
+
+def test_a_recording_without_its_first_file_is_known_in_an_archive(tmp_path):
+    as_tar(tmp_path / "run.tgz", [(name, content) for name, content in recording() if name != "run.json"])
+    assert sources.load([str(tmp_path / "run.tgz")])[0].sources == {"run_directory": 1}
+
+
+def test_logs_in_and_beside_a_recording_in_an_archive_are_read_too(tmp_path):
+    logs = [("skip/h0/stdout-1.log", TIMEOUT.encode()), ("job.out", TIMEOUT.encode())]
+    as_tar(tmp_path / "run.tgz", [*recording("skip/"), *logs])
+    trace, parts = sources.load([str(tmp_path / "run.tgz")])
+    assert trace.sources["run_directory"] == 1
+    assert {name for part in parts for name in part.read} == {"run.tgz!skip/h0/stdout-1.log", "run.tgz!job.out"}
+
+
+def test_another_tools_run_json_makes_no_recording(tmp_path, scratch):
+    as_tar(tmp_path / "a.tgz", [("run.json", b'{"id": 7}'), ("h0/launcher-1.jsonl", b"{}\n"), ("job.log", b"x")])
+    found = inputs.find([str(tmp_path / "a.tgz")], scratch)
+    assert not found.runs
+    assert len(found.inputs) == 3
+
+
+def test_two_recordings_in_archives_are_refused_by_name(tmp_path):
+    as_zip(tmp_path / "two.zip", [*recording("a/"), *recording("b/", "never_entered")])
+    as_zip(tmp_path / "one.zip", recording())
+    with pytest.raises(RunError, match=r"^2 runs .*two\.zip!a, .*two\.zip!b; unpack and name one"):
+        sources.load([str(tmp_path / "two.zip")])
+    with pytest.raises(RunError, match=r"^3 runs .*one\.zip[,;]"):
+        sources.load([str(tmp_path / "two.zip"), str(tmp_path / "one.zip")])
+
+
+def test_of_a_recording_and_its_archive_beside_the_unpacked_one_is_read(tmp_path):
+    shutil.copytree(SAMPLES / "skip", tmp_path / "skip")
+    as_tar(tmp_path / "skip.tgz", recording("skip/"))
+    trace, _ = sources.load([str(tmp_path)])
+    assert trace.ranks["source"][0].startswith("skip/h0/")
+
+
+def test_the_names_of_an_archive_lead_nowhere_else(tmp_path, scratch):
+    evil = b"RuntimeError: out of place"
+    bad = ["../../out.log", "skip/../../../out.log", f"{tmp_path}/out.log", "skip/h0/" + "n" * 300 + ".log", "skip/h0"]
+    as_tar(tmp_path / "run.tgz", [*recording("skip/"), *((name, evil) for name in bad)])
+    before = {path for path in tmp_path.rglob("*") if not path.is_relative_to(scratch)}
+    found = inputs.find([str(tmp_path / "run.tgz")], scratch)
+    assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(scratch)} == before
+    assert all(item.path.is_relative_to(scratch) for item in found.inputs)
+    (run,) = found.runs
+    assert len(list(run.rglob("*.arrow"))) == len(list((SAMPLES / "skip").rglob("*.arrow"))) > 0
+    assert {one.path for one in found.unreadable} == {f"run.tgz!{name}" for name in bad[3:]}
+
+
+def test_links_of_an_archive_are_not_followed_into_a_recording(tmp_path, scratch):
+    as_tar(tmp_path / "a.tgz", recording())
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, content in recording():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        link = tarfile.TarInfo("h0/passwd.log")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    found = inputs.find([str(tmp_path / "a.tar")], scratch)
+    assert len(found.runs) == 1
+    assert not found.inputs
+
+
+def test_the_last_of_members_with_one_name_counts(tmp_path, scratch):
+    as_tar(tmp_path / "a.tgz", [*recording(), ("h0/stdout-1.log", b"old"), ("./h0/stdout-1.log", b"new")])
+    found = inputs.find([str(tmp_path / "a.tgz")], scratch)
+    assert [item.head for item in found.inputs] == [b"new"]
+
+
+def test_of_a_cut_archive_of_a_recording_the_rest_is_read(tmp_path):
+    as_tar(tmp_path / "run.tgz", sorted(recording("skip/")))
+    whole = (tmp_path / "run.tgz").read_bytes()
+    (tmp_path / "run.tgz").write_bytes(whole[: len(whole) // 2])
+    trace, _ = sources.load([str(tmp_path / "run.tgz")])
+    assert trace.calls.height > 0
+    assert [one.path for one in trace.unreadable][-1] == "run.tgz"
+
+
 def test_an_archive_inside_an_archive_is_refused_in_words(tmp_path, scratch):
     tar(tmp_path / "inner.tar", "w")
     with tarfile.open(tmp_path / "outer.tar", "w") as archive:
@@ -183,6 +303,139 @@ def test_what_is_no_file_is_told_and_not_opened(tmp_path, scratch):
     found = inputs.find([str(tmp_path)], scratch)
     assert "file" in contents(found)
     assert {one.path for one in found.unreadable} == {"pipe", "dangling"}
+
+
+def test_what_is_no_file_in_a_recording_is_told_and_not_opened(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(SAMPLES / "skip", run)
+    (segment,) = (run / "h3").glob("rank-*.arrow")
+    (stacks,) = (run / "h0").glob("*.stacks")
+    (code,) = (run / "h1").glob("*.exit")
+    (side,) = (run / "h1").glob("rank-*.jsonl")
+    links = next((run / "h2").glob("links-*.arrow"))
+    new = [
+        run / "job.log",
+        run / "h0" / "stdout-9.log",
+        run / "h0" / "rank-00009-1.fr",
+        run / "h2" / "launcher-5.jsonl",
+    ]
+    for path in (segment, stacks, code, side, *new):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    links.unlink()
+    links.symlink_to("/dev/zero")
+    (run / "endless.log").symlink_to("/dev/zero")
+    trace, _ = sources.load([str(run)])
+    assert trace.sources == {"run_directory": 1}
+    paths = [segment, stacks, code, side, links, run / "endless.log", *new]
+    told = {one.path for one in trace.unreadable if one.why == "it is not a regular file"}
+    assert told == {path.relative_to(run).as_posix() for path in paths}
+
+
+def test_a_first_file_that_is_no_file_is_not_waited_for(tmp_path):
+    shutil.copytree(SAMPLES / "skip", tmp_path / "run")
+    (tmp_path / "run" / "run.json").unlink()
+    os.mkfifo(tmp_path / "run" / "run.json")
+    assert sources.load([str(tmp_path)])[0].sources == {"run_directory": 1}
+
+
+@pytest.mark.parametrize("where", ["run", "host", "above"])
+def test_a_path_that_is_not_utf8_is_read(tmp_path, where):
+    odd = os.fsdecode(b"odd\xff")
+    run = tmp_path / odd / "run" if where == "above" else tmp_path / (odd if where == "run" else "run")
+    shutil.copytree(SAMPLES / "skip", run)
+    if where == "host":
+        (run / "h0").rename(run / odd)
+    (run / "h1" / os.fsdecode(b"l\xfe.log")).write_text(TIMEOUT)
+    trace, parts = sources.load([str(tmp_path) if where == "above" else str(run)])
+    assert trace.calls.height == sources.load([str(SAMPLES / "skip")])[0].calls.height
+    assert trace.counters.height > 0
+    assert not trace.unreadable
+    places = {"run": "h0/", "host": "odd\\xff/", "above": "odd\\xff/run/h0/"}
+    assert trace.ranks["source"][0].startswith(places[where])
+    assert [name.endswith("h1/l\\xfe.log") for part in parts for name in part.read] == [True]
+
+
+@pytest.mark.parametrize("name", ["zst", "gz"])
+def test_a_name_that_is_not_utf8_keeps_its_rank(tmp_path, scratch, name):
+    (tmp_path / os.fsdecode(b"dump_3\x80." + name.encode())).write_bytes(compressed(name, b"text"))
+    (item,) = inputs.find([str(tmp_path / "dump*")], scratch).inputs
+    assert (item.head, item.name, Hints().rank(item)) == (b"text", f"dump_3\\x80.{name}", 3)
+
+
+def without_rights():
+    """Takes from this process what lets root read everything."""
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, of linux/capability.h
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def roundk(*args):
+    command = [sys.executable, "-m", "roundk", *map(str, args)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=without_rights)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """A run directory of somebody else's; `chmod` it."""
+    path = tmp_path / "closed"
+    shutil.copytree(SAMPLES / "skip", path)
+    yield path
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o111])
+@pytest.mark.parametrize("command", [["analyze"], ["show"], ["links"], ["diff", SAMPLES / "skip"]])
+def test_a_folder_that_may_not_be_listed_is_an_error_that_says_so(closed, mode, command):
+    closed.chmod(mode)
+    done = roundk(*command, closed)
+    assert (done.returncode, done.stderr) == (2, f"roundk: {closed}: cannot be listed: Permission denied\n")
+
+
+def test_what_is_in_a_folder_that_may_not_be_entered_is_told(closed):
+    closed.chmod(0o444)
+    done = roundk("show", closed)
+    assert done.returncode == 2
+    assert "h0: cannot be listed: Permission denied" in done.stderr
+    done = roundk("show", closed / "h0")
+    assert (done.returncode, done.stderr) == (2, f"roundk: {closed / 'h0'}: Permission denied\n")
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o111])
+def test_a_folder_that_may_not_be_listed_is_told_beside_others(closed, mode):
+    (closed.parent / "job.log").write_text(TIMEOUT)
+    closed.chmod(mode)
+    done = roundk("show", closed, closed.parent / "job.log")
+    assert done.returncode == 0
+    assert done.stdout.count("closed: cannot be listed: Permission denied") == 1
+    assert "job_log" in done.stdout
+
+
+def test_a_host_that_may_not_be_listed_is_told_once(closed):
+    (closed / "h1").chmod(0o000)
+    done = roundk("show", closed)
+    (closed / "h1").chmod(0o755)
+    assert done.returncode == 0
+    assert done.stdout.count("Permission denied") == 1
+
+
+def test_links_that_go_round_are_told(tmp_path, scratch):
+    (tmp_path / "round").symlink_to("round")
+    found = inputs.find([str(tmp_path / "round")], scratch)
+    assert [one.path for one in found.unreadable] == ["round"]
+
+
+def test_files_of_a_host_are_a_recordings_also_where_the_path_is_relative(scratch, monkeypatch):
+    monkeypatch.chdir(SAMPLES / "skip")
+    found = inputs.find(["h0"], scratch)
+    assert [path.resolve() for path in found.runs] == [SAMPLES / "skip"]
+    assert not found.inputs, "the recorder's own files are the reader's"
+
+
+def test_a_url_is_an_error_that_says_who_reads_it(scratch):
+    with pytest.raises(RunError, match="only `roundk batch` reads URLs"):
+        inputs.find(["s3://bucket/run"], scratch)
 
 
 def test_standard_input_is_an_input(scratch, monkeypatch):
