@@ -98,6 +98,24 @@ class Uses:
         part = sizes.get(unit, 0)
         return min(1.0, named * max(1 / count, part / whole)) if part else 0.0
 
+    def expected(self, kind: Kind, job: Job, named: int) -> Mapping[str, float]:
+        """How often a job names each rack, rail or plane of those it used, if the blame goes by their parts of it.
+
+        All together it is as often as the job names one. None is named twice by a job: what the part of a large one has
+        too much, the others get.
+        """
+        sizes = dict(self.of(kind, job)[2])
+        made: dict[str, float] = {}
+        while sizes and len(made) < named:
+            each = (named - len(made)) / sum(sizes.values())
+            full = [unit for unit, size in sizes.items() if each * size >= 1]
+            if not full:
+                return made | {unit: each * size for unit, size in sizes.items()}
+            made |= dict.fromkeys(full, 1.0)
+            for unit in full:
+                del sizes[unit]
+        return made | dict.fromkeys(sizes, 0.0)
+
     def all(self, kind: Kind, jobs: Sequence[Job]) -> int:
         """How many different units jobs used together."""
         hosts = frozenset().union(*map(self.hosts, jobs))

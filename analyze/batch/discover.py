@@ -16,12 +16,13 @@ that folder, which every attempt writes anew under the same names, are the last 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roundk.analyze.batch import jobnames, tree
+from roundk.analyze.batch import jobnames, remote, tree
 from roundk.analyze.batch.run import Run
 from roundk.analyze.batch.search import Search
 from roundk.analyze.batch.tree import Folder, Tree
@@ -57,13 +58,33 @@ def discover(roots: Sequence[str], *, run_glob: str | None = None) -> Discovered
     """
     runs: list[Run] = []
     problems: list[str] = []
-    for one in tree.listed(roots):
+    trees = tree.listed(roots)
+    # A file that is named beside the folder it lies in is found there; one that is no run's there is one of its own.
+    for one in sorted(trees, key=lambda one: one.is_file):
+        if one.is_file and _is_found(one, runs):
+            continue
         units = Search(one).units() if run_glob is None else _matches(one, run_glob)
         problems += one.problems
-        if not units:
+        if not units and not one.is_covered:
             raise RunError(_nothing(one, run_glob))
         runs += [_run(one, unit) for unit in units]
+    if not runs:
+        raise RunError(_nothing(trees[0], run_glob))
     return Discovered(sorted(_unique(runs), key=lambda run: run.name), problems)
+
+
+def _is_found(one: Tree, runs: Sequence[Run]) -> bool:
+    """Whether the file that a root is belongs to a run that was found below another root."""
+    folders: dict[str, str] = {}
+
+    def real(path: str) -> str:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = folder if remote.is_url(path) else os.path.realpath(folder)
+        return f"{folders[folder]}/{name}"
+
+    path = real(next(iter(one.top.below())).path)
+    return any(real(file.path) == path for run in runs for file in run.files)
 
 
 def _nothing(one: Tree, run_glob: str | None) -> str:
@@ -149,4 +170,5 @@ def _run(one: Tree, unit: Unit) -> Run:
         files=tuple(sorted(unit.files, key=lambda file: file.path)),
         job=unit.told.job,
         attempt=unit.told.attempt,
+        has_others=any(tree.is_within(batch, path) for batch in one.batches for path in unit.paths),
     )

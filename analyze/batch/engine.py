@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from roundk.analyze.batch.judge_run import ERROR, Result
+from roundk.analyze.batch.judge_run import Result
 from roundk.analyze.batch.process import POLL_S, Child, Limits
 from roundk.analyze.batch.progress import Progress
 from roundk.analyze.batch.run import Run
@@ -61,17 +61,13 @@ def batch(runs: Sequence[Run], store: Store, engine: Engine, progress: Progress)
             left.append(run)
         else:
             rows += kept
-            progress.kept(is_problem=_is_problem(kept))
+            progress.kept(kept)
     with progress, closing(engine(left, now_ns=now_ns, started=progress.started)) as judged:
         for run, result in judged:
             store.keep(run, result)
             rows += result.rows
-            progress.judged(run, is_problem=_is_problem(result.rows))
+            progress.judged(run, result.rows)
     return store.finish(rows)
-
-
-def _is_problem(rows: Sequence[dict[str, Any]]) -> bool:
-    return any(row["status"] == ERROR or row["problem"] is not None for row in rows)
 
 
 class Local:

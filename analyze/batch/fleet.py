@@ -166,6 +166,7 @@ class Fleet:
         shared: Runs whose culprits all lie in one place.
         runs: Root verdicts, one row of `RUNS` per run.
         problems: Name and problem of the runs that could not be judged, or were judged without some of their files.
+        left_out: Files and folders that could not be listed, or belong to no run that could be told.
     """
 
     states: States
@@ -186,14 +187,16 @@ class Fleet:
     shared: tuple[Shared, ...]
     runs: pl.DataFrame
     problems: tuple[tuple[str, str], ...]
+    left_out: tuple[str, ...] = ()
 
 
-def fleet(runs: pl.DataFrame, topology: Topology | None = None) -> Fleet:
+def fleet(runs: pl.DataFrame, topology: Topology | None = None, left_out: Iterable[str] = ()) -> Fleet:
     """What many runs say together.
 
     Args:
         runs: Rows of `RUNS`.
         topology: Where hosts and ports lie.
+        left_out: What belongs to no run; see `Fleet`.
     """
     roots = runs.filter(pl.col("verdict") == 0).sort("run")
     rows = list(roots.iter_rows(named=True))
@@ -222,6 +225,7 @@ def fleet(runs: pl.DataFrame, topology: Topology | None = None) -> Fleet:
         shared=planes.shared(runs, jobs, placed),
         runs=roots,
         problems=tuple((row["run"], row["problem"] or "no reason is told") for row in rows if _has_problem(row)),
+        left_out=tuple(left_out),
     )
 
 

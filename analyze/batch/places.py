@@ -49,7 +49,7 @@ def fetched(run: Run, scratch: pathlib.Path) -> Fetched:
     """
     if any(remote.is_url(path) for path in run.paths):
         return _downloaded(run, scratch)
-    if len(run.paths) > 1 and not any(pathlib.Path(path).is_dir() for path in run.paths):
+    if run.has_others or (len(run.paths) > 1 and not any(pathlib.Path(path).is_dir() for path in run.paths)):
         return _gathered(run, scratch)
     return Fetched(run.paths)
 

@@ -25,7 +25,7 @@ class Part:
         name: Its name.
         jobs: Jobs that name something in it.
         of: Jobs that name something of this kind.
-        expected: How many jobs an even spread of the blame would give it.
+        expected: How many jobs an even spread of the blame would give it; over all parts it adds up as `jobs` does.
     """
 
     kind: Kind
@@ -66,14 +66,15 @@ def parts(jobs: Jobs, placed: Placed) -> tuple[Part, ...]:
     for kind in (kind for kind in placed.kinds if kind is not Kind.RACK):
         named = [(job, {unit for one in job.blamed if (unit := uses.unit(kind, one))}) for job in blaming]
         named = [(job, units) for job, units in named if units]
-        every = sorted({unit for job, _ in named for unit in uses.of(kind, job)[2]})
+        spread = [uses.expected(kind, job, len(units)) for job, units in named]
+        every = sorted({unit for one in spread for unit in one})
         rows = [
             Part(
                 kind,
                 unit,
                 sum(unit in units for _, units in named),
                 len(named),
-                sum(uses.chance(kind, job, unit, len(units)) for job, units in named),
+                sum(one.get(unit, 0.0) for one in spread),
             )
             for unit in every
         ]

@@ -54,7 +54,7 @@ _NEAR: Final = 0.0
 """Logarithm of the corrected probability below which a host is looked at closely."""
 
 EVEN: Final = (
-    "exact Poisson binomial test, one-sided, of each host against even placement over about {pool} hosts; "
+    "exact Poisson binomial test, one-sided, of each host against even placement over about {pool}; "
     "Holm's correction at 5 %"
 )
 USAGE: Final = (
@@ -87,7 +87,7 @@ def find(jobs: Jobs, topology_hosts: int = 0) -> Answer:
     # Any host of the pool might have been the one that stands out, seen or not.
     tests = max(len(seen), round(pool))
     tested = ((Kind.HOST, tests),)
-    test = EVEN.format(pool=f"{tests:,}")
+    test = EVEN.format(pool=number_of(tests, "host"))
     many = _standing_out(_even(pools, hit, ()), tests)
     findings, most = _series(jobs, hit, functools.partial(_even, pools), tests)
     if many > max(_FEW, _MANY * len(seen)):

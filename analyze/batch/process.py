@@ -117,7 +117,7 @@ class Child:
             return self._over(f"ended at its time limit of {self._limits.time_s:g} s; --time-limit-s sets another")
         if _resident_bytes(self._process.pid) > self._limits.memory_mb * _MB:
             return self._over(
-                f"ended at its memory limit of {self._limits.memory_mb} MB; --memory-limit-mb sets another"
+                f"ended at its memory limit of {self._limits.memory_mb} MiB; --memory-limit-mb sets another"
             )
         return None
 

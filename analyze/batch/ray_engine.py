@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import logging
 import os
 import pathlib
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -32,6 +35,7 @@ _PER_CPU: Final = 2
 _WAIT_S: Final = 0.5
 """How long Ctrl-C may go unnoticed."""
 _REACH_S: Final = 10.0
+_NO_RAY: Final = "--engine ray needs Ray: pip install 'roundk[ray]' ({why})"
 
 
 class OnRay:
@@ -88,13 +92,29 @@ class OnRay:
                     yield run, Result((failed(run, lost),), is_final=False)
 
 
+def needed() -> None:
+    """Look for Ray, without the seconds that loading it takes.
+
+    Raises:
+        RoundkError: There is none.
+    """
+    try:
+        if importlib.util.find_spec("ray") is not None:
+            return
+        why = "No module named 'ray'"
+    except (ImportError, ValueError) as error:  # ValueError: something that was not imported is called so
+        why = str(error)
+    raise RoundkError(_NO_RAY.format(why=why))
+
+
 def _connected(address: str | None) -> Any:
     """Ray, connected to a cluster."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns of tasks without GPUs
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
-        raise RoundkError(f"--engine ray needs Ray: pip install 'roundk[ray]' ({error})") from None
+        raise RoundkError(_NO_RAY.format(why=error)) from None
+    before = signal.getsignal(signal.SIGTERM)
     where = address or os.environ.get("RAY_ADDRESS") or "this machine"
     try:
         _reach(where)
@@ -105,7 +125,15 @@ def _connected(address: str | None) -> Any:
             f"no Ray cluster can be used at {where}: {why}; name one by --ray-address, or start one by"
             " `ray start --head`; --engine local needs none"
         ) from None
+    finally:
+        _restore(before)
     return ray
+
+
+def _restore(handler: Any) -> None:
+    """Have SIGTERM do what it did: Ray puts its own handler there (2.60)."""
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _reach(where: str) -> None:

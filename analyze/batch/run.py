@@ -33,6 +33,7 @@ class Run:
         files: Everything below `paths`.
         job: Id of the job that the run is an attempt of, where a name or a file tells one.
         attempt: Number of the attempt, as told there; None: not told.
+        has_others: Whether more lies below `paths` than is of the run: what a batch wrote there.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Run:
     files: tuple[File, ...]
     job: str | None = None
     attempt: int | None = None
+    has_others: bool = False
 
     @property
     def fingerprint(self) -> str:

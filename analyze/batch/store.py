@@ -20,12 +20,10 @@ import pyarrow.parquet as pq
 from roundk.analyze.batch.judge_run import Result, version
 from roundk.analyze.batch.run import Run
 from roundk.analyze.batch.table import RUNS
-from roundk.analyze.batch.tree import OF_A_BATCH
+from roundk.analyze.batch.tree import DONE, OF_A_BATCH, TABLE
 from roundk.analyze.trace import frame
 from roundk.tracer.errors import RoundkError
 
-TABLE: Final = "runs.parquet"
-_DONE: Final = "done"
 _FORM: Final = 1
 """Version of the files in `done/`."""
 _READABLE: Final = 80
@@ -38,6 +36,8 @@ class Store:
     def __init__(self, folder: pathlib.Path) -> None:
         """See `opened`."""
         self.folder = folder
+        self.problems: list[str] = []
+        """Results that could not be kept, as something else stands in their place."""
 
     @property
     def table(self) -> pathlib.Path:
@@ -61,8 +61,13 @@ class Store:
         Raises:
             RoundkError: It cannot be written.
         """
-        if result.is_final:
-            _write(self._file(run), json.dumps({"of": _identity(run), "rows": result.rows}).encode())
+        if not result.is_final:
+            return
+        path = self._file(run)
+        if path.is_dir():
+            self.problems.append(f"{path}: a folder stands where the result is kept; it will be judged again")
+        else:
+            written(path, json.dumps({"of": _identity(run), "rows": result.rows}).encode())
 
     def finish(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
         """Write the table, in place of an older one.
@@ -74,13 +79,13 @@ class Store:
         table = pa.Table.from_pylist(ordered, schema=RUNS)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
-        _write(self.table, sink.getvalue().to_pybytes())
+        written(self.table, sink.getvalue().to_pybytes())
         return frame(table)
 
     def _file(self, run: Run) -> pathlib.Path:
         digest = hashlib.sha256(run.name.encode(errors="surrogateescape")).hexdigest()[:12]
         readable = re.sub(r"[^A-Za-z0-9._-]+", "_", run.name)[-_READABLE:]
-        return self.folder / _DONE / f"{readable}-{digest}.json"
+        return self.folder / DONE / f"{readable}-{digest}.json"
 
 
 @contextlib.contextmanager
@@ -91,12 +96,16 @@ def opened(folder: pathlib.Path) -> Iterator[Store]:
         RoundkError: It cannot be made or written, or another batch works in it.
     """
     try:
-        (folder / _DONE).mkdir(parents=True, exist_ok=True)
+        (folder / DONE).mkdir(parents=True, exist_ok=True)
         lock = (folder / OF_A_BATCH).open("a+", encoding="utf-8")
     except OSError as error:
         raise RoundkError(f"{folder}: the folder of the batch cannot be made: {error.strerror or error}") from None
     with lock:
         _lock(folder, lock)
+        if (folder / TABLE).is_dir():
+            raise RoundkError(
+                f"{folder / TABLE}: a folder stands where the table is written; move it, or name another --out"
+            )
         yield Store(folder)
 
 
@@ -137,11 +146,27 @@ def _is_row(row: object) -> bool:
     return isinstance(row, dict) and list(row) == RUNS.names
 
 
-def _write(path: pathlib.Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
+def written(path: pathlib.Path, content: bytes) -> None:
+    """Write a file so that it is there whole, or else as it was.
+
+    Args:
+        path: The file; of a link its target is written, and what is no file (a pipe) is written to as it is.
+        content: All of it.
+
+    Raises:
+        RoundkError: It cannot be written.
+    """
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        whole = path.resolve()
+        part = whole.with_name(f"{whole.name}.part")
+        try:
+            part.write_bytes(content)
+            part.replace(whole)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise RoundkError(f"{path}: it cannot be written: {error.strerror or error}") from None

@@ -9,7 +9,7 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -32,6 +32,8 @@ PLACES: Final = (Kind.RACK, Kind.RAIL, Kind.PLANE)
 
 _COLUMNS: Final = ("host", "device", *PLACES)
 _PARQUET: Final = b"PAR1"
+_PARQUETS: Final = (".parquet", ".pq")
+"""A damaged file is none that begins as it should."""
 
 
 class TopologyError(RoundkError):
@@ -73,6 +75,26 @@ class Topology:
         return {host: tuple(entries) for host, entries in made.items()}
 
 
+def _each_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The ports of a host, each once: a row that is written twice, or with and without the port, is no other port."""
+    ports: dict[tuple[str | None, int | None], Entry] = {}
+    for entry in entries:
+        key = (entry.device, entry.port)
+        ports[key] = replace(entry, places={**ports[key].places, **entry.places}) if key in ports else entry
+    made: dict[tuple[str | None, int | None], Entry] = {}
+    for key, entry in ports.items():
+        whole = ports.get((entry.device, None))
+        # What is said of the device holds for its ports, unless a port's own row says something else.
+        made[key] = entry if whole is None else replace(entry, places={**whole.places, **entry.places})
+    alike = {(device, frozenset(entry.places.items())) for (device, port), entry in made.items() if port is not None}
+    # In another place than each of its ports with a number, it stands for further ones.
+    return tuple(
+        entry
+        for (device, port), entry in made.items()
+        if port is not None or not any(one == device and entry.places.items() <= places for one, places in alike)
+    )
+
+
 class Placed:
     """A topology as seen from the hosts of a table, whatever way either writes their names."""
 
@@ -81,6 +103,7 @@ class Placed:
         entries = {} if topology is None else topology.by_host
         self._names = hostnames.match(names, entries)
         self._entries = {name: entries[other] for name, other in self._names.items()}
+        self._ports = {name: _each_once(of) for name, of in self._entries.items()}
         self.missing: tuple[str, ...] = () if topology is None else tuple(sorted(names - set(self._names)))
         self.hosts = len(entries)
         self.kinds: tuple[Kind, ...] = tuple(
@@ -91,7 +114,7 @@ class Placed:
 
     def devices(self, host: str) -> set[tuple[str, int | None]]:
         """Devices and ports of a host that the file names."""
-        return {(entry.device, entry.port) for entry in self._entries.get(host, ()) if entry.device is not None}
+        return {(entry.device, entry.port) for entry in self._ports.get(host, ()) if entry.device is not None}
 
     def label(self, kind: Kind, host: str, device: str | None = None, port: int | None = None) -> str | None:
         """The rack, rail or plane in which a port, or a whole host, lies; None: not told, or in several."""
@@ -104,7 +127,7 @@ class Placed:
         """The racks, rails or planes of a host, each with how many of its devices lie there."""
         key = (kind, host)
         if key not in self._labels:
-            told = [entry for entry in self._entries.get(host, ()) if kind in entry.places]
+            told = [entry for entry in self._ports.get(host, ()) if kind in entry.places]
             closer = [entry for entry in told if entry.device is not None]
             if kind is Kind.RACK:
                 self._labels[key] = Counter({entry.places[kind]: 1 for entry in told})
@@ -138,7 +161,7 @@ def read(path: str | os.PathLike[str]) -> Topology:
     where = pathlib.Path(path)
     try:
         with where.open("rb") as file:
-            is_parquet = file.read(len(_PARQUET)) == _PARQUET
+            is_parquet = file.read(len(_PARQUET)) == _PARQUET or where.suffix.lower() in _PARQUETS
         rows = list(_parquet(where) if is_parquet else _csv(where))
     except OSError as error:
         raise TopologyError(f"{where}: cannot be read: {error.strerror or error}") from error

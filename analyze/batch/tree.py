@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ SKIPPED: Final = frozenset({"__pycache__", "node_modules", "lost+found", "site-p
 """Folders that hold no runs, and often very many files; hidden ones beside."""
 OF_A_BATCH: Final = "roundk-batch.lock"
 """Stands in the folder that a batch writes its table to."""
+TABLE: Final = "runs.parquet"
+DONE: Final = "done"
+_KEPT: Final = re.compile(r".*-[0-9a-f]{12}\.json")
+"""Names of the files in `done/`; the folder may have been there before, with somebody's runs."""
+_PART: Final = ".part"
 ENTERED: Final = frozenset({".cache"})
 """Hidden folders that are looked into: torch dumps into `~/.cache/torch` unless it is told where."""
 
@@ -64,6 +70,8 @@ class Tree:
         is_file: Whether the root is one file.
         store: Reads it, where the root is a URL.
         problems: What could not be listed.
+        is_covered: Whether some of it is listed below another root already.
+        batches: Folders that a batch wrote to.
         patience: How long the store may go without an answer.
     """
 
@@ -72,6 +80,8 @@ class Tree:
     is_file: bool = False
     store: remote.Store | None = None
     problems: list[str] = field(default_factory=list)
+    is_covered: bool = False
+    batches: list[str] = field(default_factory=list)
     patience: remote.Patience = field(default_factory=remote.Patience)
 
     def head(self, file: File, size: int) -> bytes:
@@ -94,17 +104,22 @@ class Tree:
 
 
 def listed(roots: Iterable[str]) -> list[Tree]:
-    """List what is below each root.
+    """List what is below each root; where one lies in another, below the outer one.
 
     Raises:
         RunError: A root does not exist, cannot be listed, or holds nothing.
     """
     names = list(dict.fromkeys(roots))
-    walk = _Walk([os.path.realpath(remote.local(name)) for name in names if not remote.is_url(name)])
-    trees = [_remote(name) if remote.is_url(name) else walk.tree(name) for name in names]
+    urls = [name for name in names if remote.is_url(name)]
+    local = {name: os.path.realpath(remote.local(name)) for name in names if not remote.is_url(name)}
+    walk = _Walk(list(local.values()))
+    # The outer one first, so that the order in which they were named does not matter.
+    trees = [walk.tree(name) for name in sorted(local, key=lambda name: local[name].rstrip("/").count("/"))]
     walk.follow()
+    trees += [_remote(url) for url in urls if not any(_has(other, url) for other in urls)]
     for tree in trees:
-        if next(iter(tree.top.below()), None) is None:
+        _without_batches(tree, tree.top)
+        if next(iter(tree.top.below()), None) is None and not tree.is_covered:
             why = f": {'; '.join(tree.problems[:3])}" if tree.problems else ""
             raise RunError(f"{tree.root}: no file is below it{why}; name a directory with runs, an archive, or a URL")
     return trees
@@ -123,7 +138,7 @@ class _Walk:
 
     def __init__(self, roots: list[str]) -> None:
         self._roots = roots
-        self._seen: set[tuple[int, int]] = set()
+        self._seen: dict[tuple[int, int], Tree] = {}
         self._links: list[tuple[Tree, Folder, str, int]] = []
 
     def tree(self, root: str) -> Tree:
@@ -147,15 +162,17 @@ class _Walk:
             path = f"{parent.path}/{name}"
             target = os.path.realpath(path)
             # Below a root it is found by its own name; above one it would bring in everything beside.
-            if not any(_is_within(target, root) or _is_within(root, target) for root in self._roots):
+            if not any(is_within(target, root) or is_within(root, target) for root in self._roots):
                 self._into(tree, parent, name, depth, is_linked=True)
 
     def _folder(self, tree: Tree, folder: Folder, depth: int) -> None:
         try:
             status = pathlib.Path(folder.path).stat()
-            if (status.st_dev, status.st_ino) in self._seen:
+            identity = (status.st_dev, status.st_ino)
+            if identity in self._seen:
+                tree.is_covered = tree.is_covered or self._seen[identity] is not tree
                 return
-            self._seen.add((status.st_dev, status.st_ino))
+            self._seen[identity] = tree
             with os.scandir(folder.path) as entries:
                 for entry in entries:
                     self._entry(tree, folder, entry, depth)
@@ -184,16 +201,39 @@ class _Walk:
             return
         child = Folder(path, f"{parent.name}/{name}".lstrip("/"), is_linked=is_linked)
         self._folder(tree, child, depth + 1)
-        # What an earlier batch left is no run, and would make a changed one of what it lies in.
-        if (child.files or child.folders) and OF_A_BATCH not in child.files:
+        if child.files or child.folders:
             parent.folders[name] = child
+
+
+def _without_batches(tree: Tree, folder: Folder) -> None:
+    """Leave out what an earlier batch wrote: it is no run, and would make a changed one of what it lies in."""
+    for name, child in list(folder.folders.items()):
+        _without_batches(tree, child)
+        if not child.files and not child.folders:
+            del folder.folders[name]
+    if OF_A_BATCH not in folder.files or tree.is_file:
+        return
+    tree.batches.append(folder.path)
+    for name in (OF_A_BATCH, TABLE, f"{TABLE}{_PART}"):
+        folder.files.pop(name, None)
+    if (done := folder.folders.get(DONE)) is not None:
+        done.files = {name: file for name, file in done.files.items() if not _KEPT.fullmatch(name.removesuffix(_PART))}
+        if not done.files and not done.folders:
+            del folder.folders[DONE]
+
+
+def _has(outer: str, inner: str) -> bool:
+    """Whether what is below one URL is listed below another."""
+    below = inner.rstrip("/").removeprefix(outer.rstrip("/") + "/")
+    return below != inner.rstrip("/") and not any(map(_is_skipped, below.split("/")))
 
 
 def _is_skipped(name: str) -> bool:
     return (name.startswith(".") and name not in ENTERED) or name in SKIPPED
 
 
-def _is_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder, or lies below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
+import math
+import os
 import pathlib
 import shutil
-import sys
-from typing import Final
+from typing import Any, Final
 
 import click
 import polars as pl
 
-from roundk.analyze.batch import discover, engine, fleet, store, topology
+from roundk.analyze.batch import discover, engine, fleet, store, topology, tree
 from roundk.analyze.batch.process import MEMORY_LIMIT_MB, TIME_LIMIT_S, Limits
 from roundk.analyze.batch.progress import Progress
 from roundk.analyze.batch.run import Run
-from roundk.analyze.commands import printing
+from roundk.analyze.commands import ending, printing
 from roundk.analyze.output import fleet as text
 from roundk.analyze.output import fleethtml, fleetjson
-from roundk.tracer.errors import RoundkError
 
-_EXIT_INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells count."""
 _SHOWN: Final = 10
-"""Problems of finding the runs that are told."""
+"""Problems of finding the runs that are told; the report has all."""
+_GOES_ON: Final = "The same command goes on from here."
+_BEFORE: Final = f"nothing is judged yet. {_GOES_ON}"
+
+
+class _Named(click.Path):
+    """A path, and not the current folder for an empty text, which an unset variable leaves."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        _not_empty(ctx, param, value)
+        path = pathlib.Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.is_symlink() and not path.exists():
+            self.fail(f"{value}: a link to {path.readlink()}, which is not there", param, ctx)
+        return path
+
+
+def _not_empty(ctx: click.Context | None, param: click.Parameter | None, value: Any) -> Any:
+    if value is not None and any(not str(one).strip() for one in (value if isinstance(value, tuple) else (value,))):
+        raise click.BadParameter("is empty; was a variable not set?", ctx, param)
+    return value
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds", ctx, param)
+    return value
 
 
 @click.command("batch")
-@click.argument("roots", nargs=-1, required=True, metavar="ROOT...")
+@click.argument("roots", nargs=-1, required=True, metavar="ROOT...", callback=_not_empty)
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    type=_Named(file_okay=False, path_type=pathlib.Path),
     default="roundk-batch",
     show_default=True,
     metavar="DIR",
-    help="Folder for the table (runs.parquet) and for what is finished, so that a batch goes on where it ended.",
+    help="Folder of the batch: the table of the last one (runs.parquet), and each finished run (done/), so that the "
+    "same command goes on where it ended.",
 )
-@click.option("--run-glob", metavar="GLOB", help="Which folders or files below ROOT are one run each, as `*/logs`.")
+@click.option(
+    "--run-glob",
+    metavar="GLOB",
+    callback=_not_empty,
+    help="Which folders or files below ROOT are one run each, as `*/logs`.",
+)
 @click.option(
     "--topology",
     "topology_file",
-    type=click.Path(dir_okay=False, path_type=pathlib.Path),
+    type=_Named(dir_okay=False, path_type=pathlib.Path),
     metavar="FILE",
-    help="Which host is in which rack, on which rail and plane (CSV).",
+    help="Which host is in which rack, on which rail and plane (CSV or Parquet).",
 )
 @click.option(
     "--format",
@@ -54,7 +83,7 @@ _SHOWN: Final = 10
 @click.option(
     "--html",
     "page",
-    type=click.Path(dir_okay=False, path_type=pathlib.Path),
+    type=_Named(dir_okay=False, path_type=pathlib.Path),
     metavar="FILE",
     help="Write the report there as a page, too.",
 )
@@ -66,7 +95,8 @@ _SHOWN: Final = 10
     type=click.FloatRange(min=0, min_open=True),
     default=TIME_LIMIT_S,
     show_default=True,
-    help="Seconds that one run may take.",
+    callback=_finite,
+    help="Seconds that one run may take, fetching included.",
 )
 @click.option(
     "--memory-limit-mb",
@@ -83,7 +113,12 @@ _SHOWN: Final = 10
     show_default=True,
     help="Judge the runs on this machine, or on a Ray cluster.",
 )
-@click.option("--ray-address", metavar="ADDRESS", help="Ray cluster.  [default: $RAY_ADDRESS, or the one started here]")
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    callback=_not_empty,
+    help="Ray cluster.  [default: $RAY_ADDRESS, or the one started here]",
+)
 def command(  # noqa: PLR0913, PLR0917  a parameter per option
     roots: tuple[str, ...],
     out: pathlib.Path,
@@ -102,47 +137,62 @@ def command(  # noqa: PLR0913, PLR0917  a parameter per option
     ROOT is a folder, or s3:// or gs:// URL, below which the runs are found by what they hold. Each is judged in a
     process of its own; one that breaks, takes too long or too much memory becomes a row of the table with the reason.
 
-    A run that is finished is not judged again unless its files change; one that was ended by a limit is.
+    A run that is finished is not judged again unless its files change; one that was ended by a limit is. Other roots
+    with the same --out replace the table: it holds the runs of the last batch.
 
     Exit codes: 0 the batch is done, whatever its runs say; 2 usage, nothing found, or the folder cannot be written;
-    130 interrupted.
+    130 interrupted by Ctrl-C, 143 ended by SIGTERM, 129 by SIGHUP: the same command goes on.
     """
     if ray_address is not None and where != "ray":
         raise click.UsageError("--ray-address needs --engine ray")
-    # All that can be wrong with what the user named is told before hours of work, and not after.
-    layout = None if topology_file is None else topology.read(topology_file)
-    below = discover.discover(roots, run_glob=run_glob)
-    _tell(below.problems)
-    with store.opened(out) as kept:
-        at_a_time = jobs or engine.cpus()
-        limits = Limits(time_limit_s, memory_limit_mb, engine.threads_of(at_a_time))
-        chosen = _engine(where, ray_address, at_a_time, limits, out)
-        frame = _judged(below.runs, kept, chosen)
-    found = fleet.fleet(frame, layout)
-    if form == "json":
-        printing.write(fleetjson.render(found))
-    else:
-        columns = shutil.get_terminal_size((80, 24)).columns
-        printing.write(printing.painted(lambda paint: text.render(found, width=columns, paint=paint)))
     if page is not None:
-        _write(page, fleethtml.render(found))
+        _check_page(page, out, [*map(pathlib.Path, roots), *([topology_file] if topology_file else [])])
+    with ending.told(_BEFORE) as end:
+        # All that can be wrong with what the user named is told before hours of work, and not after.
+        layout = None if topology_file is None else topology.read(topology_file)
+        at_a_time = jobs or engine.cpus()
+        chosen = _engine(where, ray_address, at_a_time, Limits(time_limit_s, memory_limit_mb), out)
+        below = discover.discover(roots, run_glob=run_glob)
+        _tell(below.problems)
+        with store.opened(out) as kept:
+            frame = _judged(below.runs, kept, chosen, end)
+        found = fleet.fleet(frame, layout, below.problems)
+        if page is not None:
+            _write(page, fleethtml.render(found))
+        if form == "json":
+            printing.write(fleetjson.render(found))
+        else:
+            columns = shutil.get_terminal_size((80, 24)).columns
+            printing.write(printing.painted(lambda paint: text.render(found, width=columns, paint=paint)))
+
+
+def _check_page(page: pathlib.Path, out: pathlib.Path, inputs: list[pathlib.Path]) -> None:
+    whole, folder = page.resolve(), out.resolve()
+    ours = [folder / name for name in (tree.TABLE, tree.OF_A_BATCH, tree.DONE)]
+    if whole in ours or folder / tree.DONE in whole.parents:
+        raise click.BadParameter(f"{page}: the batch keeps its own files there; name another", param_hint="'--html'")
+    if any(one.resolve() == whole for one in inputs):
+        raise click.BadParameter(f"{page}: that is read, and would be replaced; name another", param_hint="'--html'")
+    if whole.parent != folder and not whole.parent.is_dir():
+        raise click.BadParameter(f"{page}: there is no folder {page.parent}", param_hint="'--html'")
+    if whole.parent.is_dir() and not os.access(page if page.exists() and not page.is_file() else whole.parent, os.W_OK):
+        raise click.BadParameter(f"{page}: it cannot be written", param_hint="'--html'")
 
 
 def _engine(where: str, address: str | None, jobs: int, limits: Limits, out: pathlib.Path) -> engine.Engine:
     if where == "local":
-        return engine.Local(jobs, limits, out)
-    from roundk.analyze.batch.ray_engine import OnRay
+        return engine.Local(jobs, Limits(limits.time_s, limits.memory_mb, engine.threads_of(jobs)), out)
+    from roundk.analyze.batch import ray_engine
 
-    return OnRay(address, limits)
+    ray_engine.needed()
+    return ray_engine.OnRay(address, limits)
 
 
-def _judged(runs: list[Run], kept: store.Store, chosen: engine.Engine) -> pl.DataFrame:
+def _judged(runs: list[Run], kept: store.Store, chosen: engine.Engine, end: ending.Told) -> pl.DataFrame:
     progress = Progress(len(runs), columns=shutil.get_terminal_size((80, 24)).columns)
-    try:
-        frame = engine.batch(runs, kept, chosen, progress)
-    except KeyboardInterrupt:
-        click.echo(f"roundk: interrupted; {progress.counts}. The same command goes on from here.", err=True)
-        sys.exit(_EXIT_INTERRUPTED)
+    end.say = lambda: f"{progress.counts}. {_GOES_ON}"
+    frame = engine.batch(runs, kept, chosen, progress)
+    _tell(kept.problems)
     click.echo(f"roundk: {progress.counts}; the table is in {printing.printable(str(kept.table))}", err=True)
     return frame
 
@@ -155,8 +205,5 @@ def _tell(problems: list[str]) -> None:
 
 
 def _write(path: pathlib.Path, told: str) -> None:
-    try:
-        path.write_text(told, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise RoundkError(f"{path}: the page cannot be written: {error.strerror or error}") from None
+    store.written(path, told.encode("utf-8", "backslashreplace"))
     click.echo(f"roundk: the page is in {printing.printable(str(path))}", err=True)

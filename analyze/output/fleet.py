@@ -182,4 +182,5 @@ def _reference(fleet: Fleet, width: int) -> list[str]:
 def _problems(fleet: Fleet, width: int) -> list[str]:
     of = fleet.states
     title = f"Not judged: {number_of(of.problems, 'run')}; judged without some of their files: {of.partly:,}"
-    return _listed(title, (f"{run}: {why}" for run, why in fleet.problems), width)
+    lines = _listed(title, (f"{run}: {why}" for run, why in fleet.problems), width)
+    return lines + _listed(f"Left out: {len(fleet.left_out):,}", fleet.left_out, width)

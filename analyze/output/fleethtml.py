@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -12,11 +13,13 @@ from roundk.analyze.batch.table import Category
 from roundk.analyze.batch.trends import Week
 from roundk.analyze.names import Confidence
 from roundk.analyze.output import fleetwords as words
-from roundk.analyze.output.safe import Html, document, element, joined
+from roundk.analyze.output.safe import Html, document, element, joined, page
 from roundk.analyze.phrases import number_of
 
 _STYLES: Final = ("page.css", "fleet.css")
 _SCRIPT: Final = "fleet.js"
+
+_JOINTS: Final = re.compile(r"([_/:.-]+)(?=\w)")
 
 _MOST_TOP: Final = 4
 """Findings in the card at the top, so that it ends on the first screen."""
@@ -50,6 +53,7 @@ def _parts(fleet: Fleet) -> Iterable[Html]:
     if fleet.states.interrupted:
         yield _section("Beside the published breakdown", words.pace(), *_reference(fleet))
     yield _section("Runs with problems", "Not judged, or judged without some of their files.", _problems(fleet))
+    yield _section("Left out", "Files and folders that are part of no run.", _left_out(fleet))
     yield _section("All runs", "", *_runs(fleet), ident="runs")
     yield element("footer", "Made by roundk. This page is complete: it loads nothing and can be passed on as it is.")
 
@@ -296,6 +300,10 @@ def _problems(fleet: Fleet) -> Html:
     return _table(("run", "problem"), fleet.problems, ("m", ""))
 
 
+def _left_out(fleet: Fleet) -> Html:
+    return element("ul", *(element("li", one) for one in fleet.left_out)) if fleet.left_out else Html("")
+
+
 def _runs(fleet: Fleet) -> Iterable[Html]:
     if fleet.runs.is_empty():
         return
@@ -306,8 +314,9 @@ def _runs(fleet: Fleet) -> Iterable[Html]:
         element("span", number_of(fleet.runs.height, "run"), id="shown"),
         class_="filter",
     )
-    heads = ("run", "job", "status", "cause", "confidence", "structure", "onset", "ranks", "GPU-h lost", "culprits")
-    kinds = ("m", "", "", "", "", "", "w", "n", "n", "m")
+    known = ("run", "job", "status", "cause", "confidence", "structure")
+    heads = (*known, "onset (UTC)", "ranks", "GPU-h lost", "culprits")
+    kinds = ("m", "m", "w", "", "w", "", "w", "n", "n", "m")
     rows = [_run(row) for row in fleet.runs.iter_rows(named=True)]
     yield _table(heads, rows, kinds, ident="all")
 
@@ -323,11 +332,16 @@ def _run(row: dict[str, Any]) -> tuple[str, ...]:
         row["cause"] or "",
         row["cause_confidence"] or "",
         f"{row['structure'] or ''}{' ' + row['detail'] if row['detail'] else ''}",
-        words.minute(row["onset_at"] or row["ended_at"] or row["started_at"]),
+        words.minute(row["onset_at"]),
         "" if row["world_size"] is None else f"{row['world_size']:,}",
         "" if lost is None else words.hours(lost),
         words.some(culprits[:_MOST_CAUSES], _MOST_CAUSES, len(culprits)),
     )
+
+
+def _cell(text: str, kind: str) -> Html:
+    """Text whose long names may be broken behind what joins their parts; numbers and times may not."""
+    return page(text) if kind in ("n", "w") else Html(_JOINTS.sub(r"\1<wbr>", page(text)))
 
 
 def _section(title: str, lead: str, *inside: str, ident: str | None = None) -> Html:
@@ -342,7 +356,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[
         return Html("")
     head = element("tr", *(element("th", name, class_=kind or None) for name, kind in zip(heads, kinds, strict=True)))
     body = [
-        element("tr", *(element("td", cell, class_=kind or None) for cell, kind in zip(row, kinds, strict=True)))
+        element(
+            "tr",
+            *(element("td", _cell(cell, kind), class_=kind or None) for cell, kind in zip(row, kinds, strict=True)),
+        )
         for row in rows
     ]
     return element("div", element("table", element("thead", head), element("tbody", *body), id=ident), class_="scroll")

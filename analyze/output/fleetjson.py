@@ -55,9 +55,15 @@ def render(fleet: Fleet) -> str:
         "without_a_time": fleet.trend.untimed,
         "earlier_than_the_weeks": fleet.trend.earlier,
         "problems": [{"run": run, "problem": why} for run, why in fleet.problems],
+        "left_out": [_utf8(one) for one in fleet.left_out],
         "reference": _reference(),
     }
     return json.dumps(told, indent=2)
+
+
+def _utf8(text: str) -> str:
+    """Text in which bytes of a file's name that are no UTF-8 are written out."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _counted(one: Counted) -> dict[str, Any]:

@@ -71,11 +71,14 @@ def headline(fleet: Fleet) -> str:
         return f"{begin}; of none the cause could be told."
     first, *rest = known
     tied = [one for one in rest if one.count == first.count]
+    lead = _leading(fleet, first)
     rest = [one for one in rest if one.count < first.count]
-    each = f"{first.count:,} each" if tied else f"{first.count:,}, {shares.text(first.count, of.interrupted)}"
+    share = f"{first.count:,}, {shares.text(first.count, of.interrupted)}"
+    each = f"{first.count:,} each" if tied else ", ".join(filter(None, (share, lead)))
     most = f"most by {_and([_BY[one.category] for one in (first, *tied)])} ({each})"
     if unknown.count == 0 and not tied and not rest:
         most = f"all by {_BY[first.category]}" if of.interrupted > 1 else f"by {_BY[first.category]}"
+        most += f" ({lead})" if lead else ""
     then = f", then {_and([f'{_BY[one.category]} ({one.count:,})' for one in rest])}" if rest else ""
     if unknown.count > first.count:
         return (
@@ -84,6 +87,17 @@ def headline(fleet: Fleet) -> str:
         )
     untold = f"; of {unknown.count:,} the cause could not be told" if unknown.count else ""
     return f"{begin}, {most}{then}{untold}."
+
+
+def _leading(fleet: Fleet, category: Counted) -> str:
+    """The cause that is most frequent in a category: `PROCESS_STOPPED 3`; two that are: `A and B 2 each`."""
+    causes = [one for one in fleet.causes if one.category is category.category]
+    most = [one for one in causes if one.count == max(other.count for other in causes)]
+    if len(causes) == 1:
+        return most[0].name
+    if len(most) == 1:
+        return f"{most[0].name} {most[0].count:,}"
+    return f"{most[0].name} and {most[1].name} {most[0].count:,} each" if len(most) == 2 else ""
 
 
 def offenders(fleet: Fleet) -> list[tuple[Answer, str]]:
@@ -172,7 +186,7 @@ def between(of: Between) -> list[str]:
     if of.hours_between is not None:
         made.append(
             f"A run lasts {duration(of.hours_between * _HOUR_NS)} on average until it is interrupted "
-            f"({hours(of.hours)} hours of {number_of(of.runs, 'run')} over "
+            f"({duration(of.hours * _HOUR_NS)} of {number_of(of.runs, 'run')} over "
             f"{number_of(of.interruptions, 'interruption')})."
         )
     if of.gpu_hours_between is not None:

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from planted.rows import row, table
 
+from roundk.analyze.batch.table import RUNS
+
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "batch.md"
 MONDAY = dt.datetime(2026, 9, 28, tzinfo=dt.UTC)
 NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
@@ -121,6 +123,24 @@ def beside_the_table(tmp_path, monkeypatch):
     (tmp_path / "roundk-batch").mkdir()
     pq.write_table(table(ROWS), tmp_path / "roundk-batch" / "runs.parquet")
     monkeypatch.chdir(tmp_path)
+
+
+def test_every_block_of_the_file_is_among_the_queries():
+    text = DOCS.read_text()
+    assert text.count("```") % 2 == 0
+    for language in ("sql", "python"):
+        assert len(re.findall(rf"^```{language}$", text, re.MULTILINE)) == len(blocks(language))
+    # What else is fenced is shown and not run: the commands, and the example of a topology file.
+    fences = re.findall(r"^```(\w*)$", text, re.MULTILINE)[::2]
+    assert sorted(fences) == sorted(["", "", *["sql"] * len(ANSWERS), *["python"] * len(ANSWERS)])
+
+
+def test_the_columns_are_those_of_the_table():
+    section = DOCS.read_text().split("\n## The columns of the table\n")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| (.+) \|$", section, re.MULTILINE)
+    assert [(name, kind, doc.replace("\\|", "|")) for name, kind, doc in told] == [
+        (column.name, str(column.type), column.metadata[b"doc"].decode()) for column in RUNS
+    ]
 
 
 def test_there_is_an_answer_for_each_query():

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import polars as pl
 import pytest
@@ -90,20 +91,63 @@ def test_killed_half_way_it_goes_on_from_there(batch):
     assert (batch.out / "runs.parquet").read_bytes() == (batch.folder / "other/runs.parquet").read_bytes()
 
 
-def test_interrupted_it_says_how_to_go_on(batch):
+@pytest.mark.parametrize(
+    ("number", "code", "why"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
+)
+def test_interrupted_it_says_how_to_go_on(batch, number, code, why):
     held = Held(batch.runs, "1b-held")
     first = batch.start("--jobs", "1")
     until(held.reached, "the third run")
-    first.send_signal(signal.SIGINT)
+    first.send_signal(number)
     _, said = first.communicate(timeout=LIMIT_S)
-    assert first.returncode == 130
-    assert "roundk: interrupted; 2 of 4 runs: 2 judged. The same command goes on from here." in said
+    assert first.returncode == code
+    assert f"roundk: {why}; 2 of 4 runs: 2 judged. The same command goes on from here." in said
     assert "Traceback" not in said
     assert held.left()
     assert batch.is_quiet()
     assert not list(batch.folder.glob("roundk-batch-*"))
     held.release()
     assert "2 judged, 2 kept from before" in batch.run()[1]
+
+
+def test_interrupted_before_anything_was_judged_it_says_so(batch):
+    held = Held(batch.runs, "0-held")
+    (batch.runs / "0-killed_rank").rename(batch.folder / "other")
+    first = batch.start("--jobs", "1")
+    until(held.reached, "the first run")
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 130
+    assert "interrupted; none of 3 runs is judged yet. The same command goes on from here." in said
+    held.release()
+
+
+def test_interrupted_as_it_looks_for_the_runs_it_ends_as_later(batch):
+    os.mkfifo(batch.folder / "topology")  # reading it waits
+    first = batch.start("--topology", "topology")
+    pipe = os.open(batch.folder / "topology", os.O_WRONLY)  # returns once it is opened
+    first.send_signal(signal.SIGINT)
+    time.sleep(0.5)  # polars has reads begin again after a signal: it is noticed once there is something
+    os.close(pipe)
+    _, said = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 130
+    assert said == "roundk: interrupted; nothing is judged yet. The same command goes on from here.\n"
+
+
+def test_a_hang_up_that_is_ignored_stays_so(batch):
+    held = Held(batch.runs, "1b-held")
+    first = batch.start("--jobs", "1", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    until(held.reached, "the third run")
+    first.send_signal(signal.SIGHUP)
+    held.release()
+    _, said = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 0
+    assert "4 of 4 runs: 4 judged" in said
 
 
 def test_only_what_changed_is_judged_again(batch):
@@ -134,7 +178,7 @@ def test_a_run_that_breaks_does_not_stop_the_others(batch):
     until(held.left, "its end")
     _, said = started.communicate(timeout=LIMIT_S)
     assert started.returncode == 0
-    assert "6 of 6 runs: 6 judged, 3 with a problem" in said
+    assert "6 of 6 runs: 3 judged, 3 not judged;" in said
     problems = dict(batch.table().filter(pl.col("status") == "error").select("run", "problem").rows())
     assert "killed by SIGKILL, and not by roundk" in problems["1b-held"]
     assert "time limit of 20 s" in problems["1c-slow"]
@@ -143,7 +187,7 @@ def test_a_run_that_breaks_does_not_stop_the_others(batch):
     # Accidents are tried again at the next start; damage is not.
     held.release()
     slow.release()
-    assert "6 of 6 runs: 2 judged, 4 kept from before, 1 with a problem" in batch.run()[1]
+    assert "6 of 6 runs: 2 judged, 3 kept from before, 1 not judged;" in batch.run()[1]
     assert batch.table().equals(batch.undisturbed())
 
 
@@ -224,13 +268,54 @@ def test_progress_on_a_terminal_stays_on_its_line(batch):
         (["runs", "--topology", "missing.csv"], "missing.csv"),
         (["runs", "--jobs", "0"], "--jobs"),
         ([], "ROOT"),
+        ([""], "is empty; was a variable not set?"),
+        (["runs", ""], "is empty; was a variable not set?"),
+        (["runs", "--out", ""], "is empty; was a variable not set?"),
+        (["runs", "--html", ""], "is empty; was a variable not set?"),
+        (["runs", "--topology", ""], "is empty; was a variable not set?"),
+        (["runs", "--run-glob", ""], "is empty; was a variable not set?"),
+        (["runs", "--engine", "ray", "--ray-address", ""], "is empty; was a variable not set?"),
+        (["runs", "--out", "dangling"], "dangling: a link to nowhere, which is not there"),
+        (["runs", "--topology", "dangling"], "dangling: a link to nowhere, which is not there"),
+        (["runs", "--time-limit-s", "nan"], "is no number of seconds"),
+        (["runs", "--time-limit-s", "inf"], "is no number of seconds"),
+        (["runs", "--html", "nodir/r.html"], "nodir/r.html: there is no folder nodir"),
+        (["runs", "--html", "roundk-batch/runs.parquet"], "the batch keeps its own files there"),
+        (["runs", "--html", "roundk-batch/done/r.html"], "the batch keeps its own files there"),
+        (["runs", "--html", "t.csv", "--topology", "t.csv"], "t.csv: that is read, and would be replaced"),
     ],
 )
 def test_wrong_usage_is_told_before_any_work(batch, arguments, said):
     (batch.folder / "empty").mkdir()
+    (batch.folder / "dangling").symlink_to("nowhere")
+    (batch.folder / "t.csv").write_text("host,rack\na,1\n")
     command = [sys.executable, "-m", "roundk", "batch", *arguments]
     done = subprocess.run(command, cwd=batch.folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (batch.folder / "roundk-batch").exists()
+
+
+def test_without_ray_nothing_is_made(batch):
+    # A package of that name which cannot be loaded stands for none.
+    code = "import sys; sys.modules['ray'] = None; from roundk.cli import main; main()"
+    command = [sys.executable, "-c", code, "batch", "runs", "--engine", "ray"]
+    done = subprocess.run(command, cwd=batch.folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 2
+    assert "pip install 'roundk[ray]'" in done.stderr
+    assert not (batch.folder / "roundk-batch").exists()
+
+
+def test_a_page_may_lie_in_the_folder_of_the_batch(batch):
+    batch.run("--html", "out/report.html")
+    assert "<html" in (batch.out / "report.html").read_text()
+
+
+def test_what_is_left_out_is_in_the_report(batch):
+    for name in ("a", "b"):
+        sample(batch.runs, f"more/{name}")
+    (batch.runs / "more/train.log").write_text("[rank0]: step 12 loss 3.2\n" * 3)
+    told = json.loads(batch.run("--format", "json")[0])
+    (left,) = told["left_out"]
+    assert "train.log: left out, as to which of 2 runs it belongs cannot be told" in left

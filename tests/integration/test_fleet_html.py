@@ -37,7 +37,7 @@ def test_first_screen_says_what_kills_the_jobs(opened, page, dark):  # noqa: F81
         assert 0 <= box[0] < box[1] <= SIZE[1], ident
         assert box[2] <= SIZE[0]
     # As the plan of `fleets.mixed` says.
-    assert "most by the network (75, 33.3 %)" in browser.find_element("id", "headline").text
+    assert "most by the network (75, 33.3 %, LINK_FLAP " in browser.find_element("id", "headline").text
     causes = browser.find_element("id", "causes").text
     for name, count in (("network", 75), ("host", 45), ("undetermined", 45), ("code", 30), ("GPU", 30)):
         assert re.search(rf"^{name}\n{count}\n", causes, re.MULTILINE), name

@@ -75,7 +75,7 @@ def test_a_run_that_takes_too_much_memory_is_ended(tmp_path):
     limits = Limits(memory_mb=120)
     big, small = discover([str(root)]).runs
     result = process.judged(big, now_ns=NOW_NS, limits=limits)
-    assert result.rows[0]["problem"].startswith("ended at its memory limit of 120 MB")
+    assert result.rows[0]["problem"].startswith("ended at its memory limit of 120 MiB")
     assert not result.is_final
     assert process.judged(small, now_ns=NOW_NS, limits=limits).rows[0]["problem"] is None
 
@@ -97,6 +97,7 @@ def test_a_crash_is_told_by_its_signal(tmp_path, sent, is_final):
     try:
         until(held.reached, "the reader")
         os.kill(child._process.pid, sent)
+        held.release()  # most signals wait for that
         result = finished(child)
     finally:
         child.close()

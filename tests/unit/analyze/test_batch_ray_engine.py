@@ -128,6 +128,12 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
         list(OnRay(None, Limits())([RUN], now_ns=0, started=lambda run: None))
 
 
+def test_ray_can_be_looked_for_before_any_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RoundkError, match=r"pip install 'roundk\[ray\]'"):
+        ray_engine.needed()
+
+
 def test_nothing_to_do_asks_no_cluster(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert list(OnRay(None, Limits())([], now_ns=0, started=lambda run: None)) == []

@@ -154,6 +154,47 @@ def test_a_full_disk_is_an_error_in_words(opened, monkeypatch):
         keep(opened)
 
 
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    page = tmp_path / "report.html"
+    store.written(page, b"old")
+    write = pathlib.Path.write_bytes
+
+    def full(path, content):
+        write(path, content[:2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
+    with pytest.raises(RoundkError, match=r"report\.html: it cannot be written: No space left on device"):
+        store.written(page, b"new page")
+    assert page.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_link_stays_one_and_its_target_is_written(tmp_path):
+    (tmp_path / "to").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "to/page")
+    store.written(tmp_path / "link", b"page")
+    assert (tmp_path / "to/page").read_bytes() == b"page"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_folder_in_place_of_a_result_is_told_and_stops_nothing(opened):
+    keep(opened)
+    path = file(opened)
+    path.unlink()
+    path.mkdir()
+    assert opened.kept(RUN) is None
+    keep(opened)
+    assert opened.kept(RUN) is None
+    assert opened.problems == [f"{path}: a folder stands where the result is kept; it will be judged again"]
+
+
+def test_a_folder_in_place_of_the_table_is_told_at_the_beginning(tmp_path):
+    (tmp_path / "runs.parquet").mkdir()
+    with pytest.raises(RoundkError, match="a folder stands where the table is written"), store.opened(tmp_path):
+        pass
+
+
 def test_the_version_is_that_of_the_package():
     import roundk
 

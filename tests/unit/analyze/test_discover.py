@@ -465,6 +465,103 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
+def batched(folder):
+    """What a batch leaves where it writes: the lock, results, the table, and what was cut short of either."""
+    (folder / "done").mkdir(parents=True, exist_ok=True)
+    (folder / "roundk-batch.lock").write_text("process 1 on here\n")
+    for name in ("r1-0123456789ab.json", "r2-0123456789ab.json.part"):
+        # What would be read as a log, or change what the run is.
+        (folder / "done" / name).write_bytes(LOG)
+    for name in ("runs.parquet", "runs.parquet.part"):
+        (folder / name).write_bytes(b"PAR1")
+    return folder
+
+
+@pytest.mark.parametrize("out", ["", "teamA", "teamA/r1", "teamA/r1/nodeA", "teamA/out", "roundk-batch"])
+def test_a_folder_that_a_batch_wrote_to_keeps_its_runs(tmp_path, out, scratch):
+    lay(tmp_path, *ranks(0, 2, "teamA/r1/nodeA"), *ranks(2, 2, "teamA/r1/nodeB"), *ranks(0, 2, "teamB/r1"))
+    before = discover([str(tmp_path)]).runs
+    assert [run.name for run in before] == ["teamA/r1", "teamB/r1"]
+    batched(tmp_path / out)
+    after = discover([str(tmp_path)]).runs
+    assert [(run.name, run.fingerprint) for run in after] == [(run.name, run.fingerprint) for run in before]
+    trace, seen = sources.load(places.fetched(after[0], scratch).paths)
+    assert trace.ranks.filter(pl.col("source").is_not_null())["rank"].to_list() == [0, 1, 2, 3]
+    assert "0123456789ab" not in str(seen)
+
+
+def test_a_folder_of_ones_own_that_is_called_as_that_of_a_batch_is_looked_into(tmp_path):
+    lay(tmp_path, *ranks(0, 2, "done/r1"), *ranks(0, 2, "done/r2"))
+    batched(tmp_path)
+    assert names(tmp_path) == ["done/r1", "done/r2"]
+
+
+def test_nothing_but_what_a_batch_wrote_is_nothing(tmp_path):
+    batched(tmp_path)
+    with pytest.raises(RunError, match="no file is below it"):
+        discover([str(tmp_path)])
+
+
+OVERLAPS = (
+    ("a", "a/b"),
+    ("a/b", "a"),
+    ("a", "alink"),
+    ("alink", "a"),
+    ("a", "./a/../a"),
+    ("a", "a/b/r1"),
+    ("a", "a/b/r1/nccl_trace_rank_0"),
+    ("a/b/r1/nccl_trace_rank_0", "a"),
+    ("a", "a/x.tar.gz"),
+    ("alink/x.tar.gz", "a"),
+    ("a", "file://{here}/a"),
+    ("a/b/../x.tar.gz", "a/x.tar.gz", "a"),
+)
+
+
+@pytest.mark.parametrize("roots", OVERLAPS, ids=" ".join)
+def test_roots_that_overlap_give_every_run_once(tmp_path, monkeypatch, roots):
+    monkeypatch.chdir(tmp_path)
+    lay(tmp_path / "a", *ranks(0, 2, "b/r1"), *ranks(0, 2, "b/r2"), *ranks(0, 2, "c/r1"), "x.tar.gz")
+    (tmp_path / "alink").symlink_to("a")
+    told = discover([root.format(here=tmp_path) for root in roots])
+    assert [run.name for run in told.runs] == ["b/r1", "b/r2", "c/r1", "x.tar.gz"]
+
+
+@pytest.mark.parametrize("roots", [("a", "a/b"), ("a/b", "a")])
+def test_a_root_that_holds_only_the_other_one_is_no_error(tmp_path, monkeypatch, roots):
+    monkeypatch.chdir(tmp_path)
+    lay(tmp_path / "a", *ranks(0, 2, "b/r1"), *ranks(0, 2, "b/r2"))
+    assert [run.name for run in discover(roots).runs] == ["b/r1", "b/r2"]
+
+
+def test_a_root_without_runs_is_an_error_still(tmp_path):
+    lay(tmp_path / "a", *ranks(0, 2, "r1"), "empty/notes.md")
+    (tmp_path / "a/none").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(RunError, match="b: no file is below it"):
+        discover([str(tmp_path / "a"), str(tmp_path / "b")])
+
+
+def test_a_file_that_the_folder_around_it_makes_nothing_of_is_a_run_where_it_is_named(tmp_path):
+    lay(tmp_path, *ranks(0, 2, "r1"), *ranks(0, 2, "r2"), "job.txt")
+    (tmp_path / "job.txt").write_text("nothing of ours\n")
+    assert names(tmp_path, tmp_path / "job.txt") == ["job.txt", "r1", "r2"]
+
+
+@pytest.mark.parametrize("roots", [("a", "a/x"), ("a/x/", "a"), ("a", "a"), ("a",)])
+def test_roots_in_a_store_that_overlap_and_what_a_batch_wrote_there(roots):
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    names = ("x/r1/nccl_trace_rank_0", "x/r2/nccl_trace_rank_0", "y/nccl_trace_rank_0", "x/roundk-batch.lock")
+    for name in (*names, "x/done/r1-0123456789ab.json", "x/runs.parquet"):
+        store.pipe(f"/bucket/a/{name}", content(name))
+    told = discover([f"memory://bucket/{root}" for root in roots])
+    assert [(run.name, [file.path for file in run.files]) for run in told.runs] == [
+        (run, [f"memory:///bucket/a/{run}/nccl_trace_rank_0"]) for run in ("x/r1", "x/r2", "y")
+    ]
+
+
 FOLDERS = (
     "exp1",
     "exp2",

@@ -186,6 +186,136 @@ def test_hang_whose_culprits_share_a_plane_says_so(tmp_path):
     assert parts["plane2"].expected == pytest.approx(1 / 4 + 2 / 4 + 1 / 4)
 
 
+BASE = "host,device,rack,rail,plane\n"
+DEVICES = "h1,mlx5_0/1,r1,0,0\nh1,mlx5_1,r1,1,1\nh2,mlx5_0/1,r1,0,0\nh2,mlx5_1,r1,1,1\n"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "h1,mlx5_0/1,r1,0,0\n",
+        "h1,mlx5_0,r1,0,0\n",
+        "h1,mlx5_0,,0,\n",
+        "h1,mlx5_1,r1,,\nh1,mlx5_1,,1,1\n",
+        "h1,,r1,,\nh1,,r1,,\n",
+        DEVICES * 3,
+    ],
+)
+def test_a_row_that_says_nothing_new_changes_no_number(tmp_path, more):
+    told = {"cause": "LINK_FLAP", "culprit_hosts": ["h1"]}
+    rows = [
+        fleets.run("a", ["h1", "h2"], culprit_links=[fleets.link("h1", "mlx5_0", 1)], **told),
+        fleets.run("b", ["h1", "h2"], culprit_links=[fleets.link("h1", "mlx5_1", None)], **told),
+    ]
+
+    def numbers(rows_of_file):
+        (tmp_path / "t.csv").write_text(BASE + rows_of_file)
+        made = fleet.fleet(fleets.table(rows), topology.read(tmp_path / "t.csv"))
+        return made.blame, made.parts, made.presence
+
+    once = numbers(DEVICES)
+    assert dict(once[0].tested)["port"] == 4
+    assert numbers(DEVICES + more) == once
+
+
+def test_a_device_in_another_place_than_its_numbered_port_is_a_further_port(tmp_path):
+    (tmp_path / "t.csv").write_text("host,device,rail\nh1,m0,0\nh1,m0/2,1\n")
+    placed = topology.Placed(topology.read(tmp_path / "t.csv"), ["h1"])
+    assert placed.labels(topology.Kind.RAIL, "h1") == {"0": 1, "1": 1}
+    assert placed.devices("h1") == {("m0", None), ("m0", 2)}
+    assert placed.label(topology.Kind.RAIL, "h1", "m0") == "0"
+
+
+def test_even_spread_adds_up_to_the_jobs(tmp_path):
+    # Rail a has ten ports of twelve: of two rails that a job names it is one, and the others share the other.
+    lines = [f"h{n},m{n},a" for n in range(10)] + ["h10,m10,b", "h11,m11,c"]
+    (tmp_path / "t.csv").write_text("host,device,rail\n" + "\n".join(lines) + "\n")
+    hosts = [f"h{n}" for n in range(12)]
+
+    def named(name, *numbers):
+        links = [fleets.link(f"h{n}", f"m{n}", None) for n in numbers]
+        return fleets.run(name, hosts, cause="LINK_FLAP", culprit_links=links)
+
+    rows = [named("a", 0), named("b", 10), named("c", 1, 2), named("d", 0, 10)]
+    made = fleet.fleet(fleets.table(rows), topology.read(tmp_path / "t.csv"))
+    expected = {one.name: one.expected for one in made.parts}
+    assert expected == pytest.approx({"a": 3 * 10 / 12 + 1, "b": 3 / 12 + 1 / 2, "c": 3 / 12 + 1 / 2})
+    assert sum(expected.values()) == pytest.approx(sum(one.jobs for one in made.parts)) == 5
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.PQ"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"host,rack\na,1\n"])
+def test_a_damaged_parquet_file_is_called_one(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(topology.TopologyError, match="no Parquet file that can be read"):
+        topology.read(tmp_path / name)
+
+
+def test_left_out_files_are_in_all_forms_of_the_report():
+    told = ["/x/notes.log: left out, as to which of 2 runs it belongs cannot be told", "/x/\udcff: Permission denied"]
+    made = fleet.fleet(fleets.table([fleets.run("a")]), None, told)
+    shown = " ".join(text.render(made).split())
+    assert "Left out: 2 - /x/notes.log: left out, as to which of 2 runs" in shown
+    assert json.loads(fleetjson.render(made))["left_out"] == [told[0], "/x/\\xff: Permission denied"]
+    page = fleethtml.render(made)
+    assert "<h2>Left out</h2>" in page
+    assert told[0] in page
+    assert "Left out" not in fleethtml.render(fleet.fleet(fleets.table([fleets.run("a")])))
+
+
+def test_onset_column_has_onsets_only():
+    rows = [
+        fleets.run("well", status="healthy", started_at=fleets.START, ended_at=fleets.START + HOUR),
+        fleets.run("not", onset_at=fleets.START + 2 * HOUR, ended_at=fleets.START + 3 * HOUR),
+    ]
+    page = fleethtml.render(fleet.fleet(fleets.table(rows))).replace("<wbr>", "")
+    (head,) = re.findall(r'<table id="all"><thead><tr>(.*?)</tr>', page)
+    at = re.findall(r">([^<]+)</th>", head).index("onset (UTC)")
+    body = page.split('<table id="all">')[1].split("<tbody>")[1].split("</tbody>")[0]
+    cells = {row[0]: row for one in body.split("</tr>") if (row := re.findall(r"<td[^>]*>(.*?)</td>", one))}
+    assert (cells["well"][at], cells["not"][at]) == ("", "2026-07-06 10:00")
+
+
+@pytest.mark.parametrize(
+    ("causes", "said"),
+    [
+        ({"PROCESS_STOPPED": 3, "OOM_KILLED": 2, "GPU_FAULT": 5}, "most by GPUs and hosts (5 each)"),
+        ({"PROCESS_STOPPED": 3, "OOM_KILLED": 2, "EXCEPTION": 1}, "most by hosts (5, 83.3 %, PROCESS_STOPPED 3), then"),
+        (
+            {"PROCESS_STOPPED": 2, "OOM_KILLED": 2, "EXCEPTION": 1},
+            "most by hosts (4, 80.0 %, OOM_KILLED and PROCESS_STOPPED 2 each), then code (1)",
+        ),
+        ({"PROCESS_STOPPED": 1, "OOM_KILLED": 1, "HOST_STALL": 1, "EXCEPTION": 1}, "most by hosts (3, 75.0 %), then"),
+        ({"EXCEPTION": 2}, "interrupted, all by code (EXCEPTION)."),
+    ],
+)
+def test_headline_names_the_leading_cause(causes, said):
+    rows = [fleets.run(f"{cause}{n}", cause=cause) for cause, count in causes.items() for n in range(count)]
+    assert said in " ".join(text.render(fleet.fleet(fleets.table(rows))).split())
+
+
+def test_one_host_is_one_host():
+    made = fleet.fleet(fleets.table([fleets.run(f"a{n}", ["h"]) for n in range(12)]))
+    assert "over about 1 host; " in made.presence.test
+
+
+def test_long_names_may_be_broken_at_their_joints_and_numbers_nowhere():
+    told = {"cause": "LINK_FLAP", "onset_at": fleets.START, "gpu_hours_lost": 12.3}
+    page = fleethtml.render(fleet.fleet(fleets.table([fleets.run("team_a/run-1", ["h"], **told)])))
+    row = page.split('<table id="all">')[1].split("<tbody>")[1]
+    assert "team_<wbr>a/<wbr>run-<wbr>1<" in row
+    assert ">LINK_<wbr>FLAP<" in row
+    assert ">2026-07-06 08:00<" in row
+    assert ">12.3<" in row
+
+
+def test_hours_of_short_runs_are_told_as_their_mean_is():
+    end = {"started_at": fleets.START, "ended_at": fleets.START + dt.timedelta(seconds=40), "world_size": 2}
+    made = fleet.fleet(fleets.table([fleets.run(f"a{n}", **end) for n in range(12)]))
+    told = " ".join(text.render(made).split())
+    assert "A run lasts 40.0 s on average until it is interrupted (8 min 0 s of 12 runs over 12 interruptions)" in told
+
+
 @pytest.mark.parametrize(
     ("names", "theirs", "missing"),
     [
@@ -255,7 +385,7 @@ def test_fleets_of_every_size_are_told(name, rows):
     made = fleet.fleet(fleets.table(rows))
     says = {
         "nothing": "No runs.",
-        "one": "1 of 1 run was interrupted, by the network.",
+        "one": "1 of 1 run was interrupted, by the network (LINK_FLAP).",
         "no interruption": "None of 3 runs was interrupted.",
         "only problems": "None of 3 runs could be judged.",
         "all undetermined": "3 of 3 runs were interrupted; of none the cause could be told.",
@@ -272,7 +402,7 @@ def test_fleets_of_every_size_are_told(name, rows):
 def test_first_screen_of_a_terminal_says_what_kills_the_jobs(mixed):
     first = "\n".join(text.render(mixed, width=80).splitlines()[:30])
     for said in (
-        "most by the network (75, 33.3 %)",
+        "most by the network (75, 33.3 %, LINK_FLAP ",
         "node-017:mlx5_3:1",
         "GPU-hours lost",
         "LINK_FLAP",
