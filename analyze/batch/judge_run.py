@@ -109,14 +109,16 @@ def _blank(run: Run) -> dict[str, Any]:
 def _rows(run: Run, case: Case, report: Report) -> Iterator[dict[str, Any]]:
     started, ended = _span(case)
     coverage = report.coverage
+    # Of a log of a few ranks, the highest of them says nothing of how many there are.
+    size = coverage.world_size if case.trace.is_size_told else None
     common = {
         **_blank(run),
         "started_at": _us(started),
         "ended_at": _us(ended),
-        "world_size": coverage.world_size,
+        "world_size": size,
         "hosts": sorted(set(case.trace.ranks["host"].drop_nulls().to_list())),
         "status": report.status.value,
-        "gpu_hours": _gpu_hours(coverage.world_size, started, ended),
+        "gpu_hours": _gpu_hours(size, started, ended),
         "ranks_seen": coverage.ranks_seen,
         "ranks_missing": len(coverage.ranks_missing),
         "ranks_empty": len(coverage.ranks_empty),
@@ -133,7 +135,7 @@ def _rows(run: Run, case: Case, report: Report) -> Iterator[dict[str, Any]]:
             **_verdict(verdict),
             "verdict": number,
             "onset_at": _us(onset),
-            "gpu_hours_lost": _gpu_hours(coverage.world_size, onset, ended) if is_lost else None,
+            "gpu_hours_lost": _gpu_hours(size, onset, ended) if is_lost else None,
         }
 
 

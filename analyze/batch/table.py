@@ -68,7 +68,7 @@ RUNS: Final = pa.schema(
         _column("started_at", _TIME, "Start of the run, or the first thing known of it"),
         _column("ended_at", _TIME, "End of the run, or the last thing known of it"),
         _column("onset_at", _TIME, "When the first rank began to wait"),
-        _column("world_size", pa.int32(), "Ranks of the job"),
+        _column("world_size", pa.int32(), "Ranks of the job; null: nothing tells it"),
         _column("hosts", pa.list_(pa.utf8()), "Hosts of its ranks, sorted; empty: not known", nullable=False),
         _column("status", pa.utf8(), "As in the verdict contract; `error`: see `problem`", nullable=False),
         _column("structure", pa.utf8(), "Who and where; null with a problem"),

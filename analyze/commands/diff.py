@@ -15,7 +15,7 @@ from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.difference.compare import compare
 from roundk.analyze.difference.run import Run, run_of
 from roundk.analyze.output import diff
-from roundk.analyze.sources.inputs import Hints
+from roundk.analyze.sources.inputs import STANDARD_INPUT, Hints
 
 
 @click.command("diff")
@@ -38,8 +38,13 @@ def command(run_a: str, run_b: str, form: str, rank_pattern: re.Pattern[str] | N
     compared. RUN_A and RUN_B are each one of what `roundk analyze` takes: the directory of `roundk run`, a folder with
     dumps and logs, an archive, a file, or a glob in quotes.
 
-    Exit codes: 0 nothing differs of what was compared; 1 something differs; 2 usage, or a run cannot be read.
+    Exit codes: 0 nothing differs of what was compared; 1 something differs; 2 usage, or a run cannot be read;
+    130 interrupted.
     """
+    if not (run_a and run_b):
+        raise click.UsageError("the name of a run is empty; name a directory, a file or a glob for each")
+    if run_a == run_b == STANDARD_INPUT:
+        raise click.UsageError("only one of the runs can come on standard input")
     hints = Hints(rank_pattern)
     a, b = _run(run_a, hints), _run(run_b, hints)
     found = compare(a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -33,6 +33,10 @@ def compare(a: Run, b: Run, found: Found) -> None:
     if any(empty):
         found.is_untold(Topic.CALLS, "calls", a=empty[0], b=empty[1])
         return
+    if a.trace.world_size == b.trace.world_size:
+        for here, there, is_a in ((a, b, False), (b, a, True)):
+            if silent := sorted(here.callers - there.callers):
+                found.is_untold(Topic.CALLS, f"calls of {ranks_text(silent)}", a=is_a, b=not is_a)
     _sequences(a, b, found)
     _mixes(a, b, found)
     _places(a, b, found)
@@ -55,10 +59,20 @@ def _mixes(a: Run, b: Run, found: Found) -> None:
         return
     for label, op in dict.fromkeys([*of_a, *of_b]):
         cells = [of.get((label, op)) for of in (of_a, of_b)]
-        found.texts(Topic.CALLS, f"{op}, {label}", *(NOTHING if cell is None else cell for cell in cells))
+        ranks = next(cell.ranks for cell in cells if cell is not None)
+        hidden = [cell is None and run.may_have(ranks) for cell, run in zip(cells, (a, b), strict=True)]
+        if any(hidden):
+            found.is_untold(Topic.CALLS, f"{op}, {label}", a=hidden[0], b=hidden[1])
+        else:
+            found.texts(Topic.CALLS, f"{op}, {label}", *(NOTHING if cell is None else cell.text for cell in cells))
 
 
-def _mix(run: Run) -> dict[tuple[str, str], str] | None:
+class _Mix(NamedTuple):
+    text: str
+    ranks: frozenset[int]
+
+
+def _mix(run: Run) -> dict[tuple[str, str], _Mix] | None:
     """Calls and bytes of an ordinary step of a rank, by group and operation; None where there are not two whole steps.
 
     Ordinary is the median over all steps of all ranks that make such calls; the first step, in which groups are set up,
@@ -73,15 +87,20 @@ def _mix(run: Run) -> dict[tuple[str, str], str] | None:
         inside.group_by("label", "op", "rank", "step")
         .agg(calls=pl.len(), size=pl.col("bytes_in").sum())
         .group_by("label", "op")
-        .agg(pl.col("calls", "size").sort(), cells=pl.col("rank").n_unique() * (last - 1), have=pl.len())
+        .agg(
+            pl.col("calls", "size").sort(),
+            pl.col("rank").unique(),
+            cells=pl.col("rank").n_unique() * (last - 1),
+            have=pl.len(),
+        )
         .with_columns(at=pl.col("cells").cast(pl.Int64) // 2 - (pl.col("cells").cast(pl.Int64) - pl.col("have")))
         .filter(pl.col("at") >= 0)  # in most steps there are none
-        .select("label", "op", *(pl.col(name).list.get(pl.col("at")) for name in ("calls", "size")))
+        .select("label", "op", *(pl.col(name).list.get(pl.col("at")) for name in ("calls", "size")), "rank")
         .sort("label", "op")
     )
     return {
-        (label, op): f"{calls:,} a step" + (f", {size_text(size)}" if size else "")
-        for label, op, calls, size in cells.iter_rows()
+        (label, op): _Mix(f"{calls:,} a step" + (f", {size_text(size)}" if size else ""), frozenset(ranks))
+        for label, op, calls, size, ranks in cells.iter_rows()
     }
 
 
@@ -96,40 +115,66 @@ def _places(a: Run, b: Run, found: Found) -> None:
         found.is_same(Topic.CALLS, number_of(len(of_a), "place in the code", "places in the code"))
         return
     only_a, only_b = _without_moved(only_a, only_b, found)
-    calls = [_longest(run) for run in (a, b)]
-    for key in only_a:
-        if of_a[key] <= calls[1]:
-            found.texts(Topic.CALLS, _place(key), "calls it", NOTHING)
-    for key in only_b:
-        if of_b[key] <= calls[0]:
-            found.texts(Topic.CALLS, _place(key), NOTHING, "calls it")
-    for side, keys, first, most in (("B", only_a, of_a, calls[1]), ("A", only_b, of_b, calls[0])):
-        late = [key for key in keys if first[key] > most]
-        if late:
-            why = f"the run ended before: it made {number_of(most, 'call')} per rank"
-            shown = ", ".join(_place(key) for key in late[:_MOST_LINES])
-            found.is_untold(Topic.CALLS, shown, a=side == "A", b=side == "B", why=why)
+    for keys, first, of, side in ((only_a, of_a, b, "B"), (only_b, of_b, a, "A")):
+        spans = _spans(of)
+        untold: dict[str | None, list[_Key]] = {}
+        for key in keys:
+            why = _why_untold(first[key], spans, of)
+            if why is None:
+                cells = ("calls it", NOTHING) if side == "B" else (NOTHING, "calls it")
+                found.texts(Topic.CALLS, _place(key), *cells)
+            else:
+                untold.setdefault(why, []).append(key)
+        for why, those in untold.items():
+            more = f" and {len(those) - _MOST_LINES:,} more" if len(those) > _MOST_LINES else ""
+            shown = ", ".join(_place(key) for key in those[:_MOST_LINES]) + more
+            found.is_untold(Topic.CALLS, shown, a=side == "A", b=side == "B", why=why or "")
+
+
+def _why_untold(first: dict[int, int], spans: dict[int, tuple[int, int]], run: Run) -> str | None:
+    """Why a run does not tell whether it calls from a place, '' where its ranks are not recorded; None: it does not.
+
+    Args:
+        first: The first call from there, by rank, in the other run.
+        spans: First and last call that is recorded of each rank of this one.
+        run: This one.
+    """
+    both = [rank for rank in first if rank in spans]
+    if not both and run.may_have(first):
+        return ""
+    most = max(last for _, last in spans.values())
+    if not both:
+        is_there, is_late = min(first.values()) <= most, True
+    else:
+        is_there = any(spans[rank][0] <= first[rank] <= spans[rank][1] for rank in both)
+        is_late = all(first[rank] > spans[rank][1] for rank in both)
+    if is_there:
+        return None
+    if is_late:
+        return f"the run ended before: it made {number_of(most, 'call')} per rank"
+    return "the first calls of its ranks are no longer recorded"
 
 
 _Key = tuple[str, str, int, str]
 """File, function, line, operation."""
 
 
-def _sites(run: Run) -> dict[_Key, int]:
-    """Places of calls, and which call of its rank was the first from there."""
+def _sites(run: Run) -> dict[_Key, dict[int, int]]:
+    """Places of calls, and which call of each rank was the first from there."""
     numbered = run.calls.with_columns(number=pl.int_range(1, pl.len() + 1).over("rank"))
     numbered = numbered.with_columns(number=pl.col("number") + _lost_before(run))
     first = (
         numbered.filter(pl.col("site").is_not_null())
-        .group_by("site", "op", maintain_order=True)
+        .group_by("site", "op", "rank", maintain_order=True)
         .agg(pl.col("number").min())
         .join(run.trace.sites.select("site", "file", "function", "line"), on="site", how="inner")
     )
-    found: dict[_Key, int] = {}
+    found: dict[_Key, dict[int, int]] = {}
     for row in first.iter_rows(named=True):
         file = "/".join(pathlib.PurePath(row["file"]).parts[-_PARTS:])
         key = (file, row["function"], row["line"], row["op"])
-        found[key] = min(row["number"], found.get(key, row["number"]))
+        ranks = found.setdefault(key, {})
+        ranks[row["rank"]] = min(row["number"], ranks.get(row["rank"], row["number"]))
     return found
 
 
@@ -138,9 +183,10 @@ def _lost_before(run: Run) -> pl.Expr:
     return pl.col("rank").replace_strict(first, default=0, return_dtype=pl.Int64)
 
 
-def _longest(run: Run) -> int:
-    counted = run.calls.group_by("rank").len().with_columns(pl.col("len") + _lost_before(run))
-    return int(str(counted["len"].max()))
+def _spans(run: Run) -> dict[int, tuple[int, int]]:
+    """Numbers of the first and the last recorded call of each rank."""
+    counted = run.calls.group_by("rank").len().with_columns(before=_lost_before(run))
+    return {rank: (before + 1, before + count) for rank, count, before in counted.iter_rows()}
 
 
 def _without_moved(a: list[_Key], b: list[_Key], found: Found) -> tuple[list[_Key], list[_Key]]:

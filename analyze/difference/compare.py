@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from roundk.analyze.difference import calls, members, settings, steps, transports
 from roundk.analyze.difference.found import NOTHING, Found, Row, Topic
+from roundk.analyze.difference.lost import topics
 from roundk.analyze.difference.run import Run
 from roundk.analyze.phrases import duration, number_of
 
@@ -31,7 +32,7 @@ def compare(a: Run, b: Run) -> Found:
         a: One run.
         b: The other one.
     """
-    found = Found()
+    found = Found(lost=(topics(a), topics(b)))
     for question in _QUESTIONS:
         question(a, b, found)
     blamed = {

@@ -58,12 +58,14 @@ class Untold:
         name: Its name.
         where: The run that does not tell it: `A`, `B` or `both`.
         why: More about it; '' where it is simply not recorded.
+        is_unread: A file of that run that may hold it could not be read.
     """
 
     topic: Topic
     name: str
     where: str
     why: str = ""
+    is_unread: bool = False
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Found:
         untold: What could not be compared.
         inside: What is the same in both runs, but not on all hosts or ranks of one.
         told: What is told of both and not compared: how far they came, how they ended.
+        lost: Topics of which a file that could not be read may have told, of A and of B.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -83,6 +86,7 @@ class Found:
     untold: list[Untold] = field(default_factory=list)
     inside: list[Row] = field(default_factory=list)
     told: list[Row] = field(default_factory=list)
+    lost: tuple[frozenset[Topic], frozenset[Topic]] = (frozenset(), frozenset())
 
     def texts(self, topic: Topic, name: str, a: str, b: str, hosts: Iterable[str] = ()) -> None:
         """Compare two texts."""
@@ -97,7 +101,14 @@ class Found:
 
     def is_untold(self, topic: Topic, name: str, *, a: bool, b: bool, why: str = "") -> None:
         """Note that something is not told by A (`a`), by B (`b`), or by both."""
-        self.untold.append(Untold(topic, name, "both" if a and b else "A" if a else "B", why))
+        unread = [topic in lost for lost in self.lost]
+        if a and b:
+            # What not even the one that is whole has, the other one hardly had.
+            self.untold.append(Untold(topic, name, "both", why, all(unread)))
+            return
+        for is_here, side, is_unread in zip((a, b), ("A", "B"), unread, strict=True):
+            if is_here:
+                self.untold.append(Untold(topic, name, side, why, is_unread))
 
     def values(self, topic: Topic, name: str, a: Values | None, b: Values | None) -> None:
         """Compare who has which value; None: the run does not tell."""
@@ -106,7 +117,11 @@ class Found:
             return
         row = Row(topic, name, a.text, b.text, a.odd_hosts | b.odd_hosts)
         if not a.is_as(b):
-            self.rows.append(row)
+            in_a, in_b = (topic in lost for lost in self.lost)
+            if (in_a or in_b) and (a.among(b) if in_b else a).is_as(b.among(a) if in_a else b):
+                self.is_untold(topic, f"{name} of all", a=in_a, b=in_b)
+            else:
+                self.rows.append(row)
             return
         self.is_same(topic, name)
         if a.is_mixed or b.is_mixed:

@@ -31,18 +31,41 @@ def hosts(a: Run, b: Run, found: Found) -> None:
         found.is_untold(topic, "hosts", a=not on_a, b=not on_b)
         return
     gone, new, kept = sorted(on_a - on_b), sorted(on_b - on_a), on_a & on_b
+    # Of a rank whose host nobody tells it may be any.
+    unsure_a, unsure_b = bool(new) and not _tells_all_hosts(a), bool(gone) and not _tells_all_hosts(b)
+    if unsure_b:
+        found.is_untold(topic, _named(gone), a=False, b=True)
+        gone = []
+    if unsure_a:
+        found.is_untold(topic, _named(new), a=True, b=False)
+        new = []
     if gone or new:
         found.texts(topic, "only in one", _listed(gone, on_a), _listed(new, on_b), [*gone, *new])
-    else:
+    elif kept:
         found.is_same(topic, number_of(len(kept), "host"))
     if a.trace.world_size != b.trace.world_size or not kept:
         return  # other ranks are there in any case
     ranks_a, ranks_b = _by_host(a), _by_host(b)
-    moved = sorted(host for host in kept if ranks_a[host] != ranks_b[host])
+    moved = sorted(host for host in kept if _moved(ranks_a[host], ranks_b[host], a, b))
     if not moved:
-        found.is_same(topic, "ranks of each host" if not gone and not new else "ranks of the hosts of both")
+        found.is_same(topic, "ranks of each host" if on_a == on_b else "ranks of the hosts of both")
         return
     found.texts(topic, "ranks of a host", _placed(moved, ranks_a), _placed(moved, ranks_b), moved)
+
+
+def _tells_all_hosts(run: Run) -> bool:
+    return run.world_size is not None and len(run.hosts) >= run.world_size
+
+
+def _named(hosts: list[str]) -> str:
+    return f"{'host' if len(hosts) == 1 else 'hosts'} {_some(hosts)}"
+
+
+def _moved(in_a: list[int], in_b: list[int], a: Run, b: Run) -> bool:
+    """Ranks of a host are known to be on another one in the other run."""
+    return any(rank in b.hosts for rank in set(in_a) - set(in_b)) or any(
+        rank in a.hosts for rank in set(in_b) - set(in_a)
+    )
 
 
 def _placed(hosts: list[str], ranks: dict[str, list[int]]) -> str:
@@ -80,7 +103,7 @@ def groups(a: Run, b: Run, found: Found) -> None:
         found: Takes what is found.
     """
     topic = Topic.GROUPS
-    sizes = [run.trace.world_size for run in (a, b)]
+    sizes = [run.world_size for run in (a, b)]
     if None in sizes:
         found.is_untold(topic, "world size", a=sizes[0] is None, b=sizes[1] is None)
     else:
@@ -92,15 +115,32 @@ def groups(a: Run, b: Run, found: Found) -> None:
     for label in dict.fromkeys([*of_a, *of_b]):
         row_a, row_b = of_a.get(label), of_b.get(label)
         if row_a is None or row_b is None:
-            found.texts(topic, label, *(NOTHING if row is None else _shape(row) for row in (row_a, row_b)))
+            _of_one(label, row_a, row_b, (a, b), found)
             continue
         said = (_shape(row_a), _shape(row_b))
         # A log may not tell the backend.
         if "" in (row_a["backend"], row_b["backend"]):
             said = (_shape(row_a, with_backend=False), _shape(row_b, with_backend=False))
+        # Who has calls is not all who are in it; and a file that could not be read may have told of more groups.
+        is_unsure = [not run.trace.members_told or topic in lost for run, lost in zip((a, b), found.lost, strict=True)]
+        if any(is_unsure) and said[0] != said[1]:
+            found.is_untold(topic, f"members of {label}", a=is_unsure[0], b=is_unsure[1])
+            continue
         found.texts(topic, label, *said)
-        if said[0] == said[1] and sizes[0] == sizes[1]:
+        if said[0] == said[1] and a.trace.world_size == b.trace.world_size and not any(is_unsure):
             _members(label, row_a, row_b, found)
+
+
+def _of_one(
+    label: str, in_a: dict[str, Any] | None, in_b: dict[str, Any] | None, runs: tuple[Run, Run], found: Found
+) -> None:
+    """A group that only one run tells of; where no call of its members is recorded in the other, it may be there."""
+    row, other = (in_a, runs[1]) if in_a is not None else (in_b, runs[0])
+    members = {rank for ranks in row["members"] for rank in ranks} if row is not None else set()
+    if other.may_have(members):
+        found.is_untold(Topic.GROUPS, label, a=other is runs[0], b=other is runs[1])
+    else:
+        found.texts(Topic.GROUPS, label, *(NOTHING if one is None else _shape(one) for one in (in_a, in_b)))
 
 
 def _kinds(run: Run) -> dict[str, dict[str, Any]]:

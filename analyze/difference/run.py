@@ -63,6 +63,25 @@ class Run:
         columns = [pl.col(name).cast(pl.String) for name in ("op", "dtype", "reduce_op", "shapes")]
         return self.trace.calls.with_columns(columns).join(named, on="group", how="inner", maintain_order="left")
 
+    @cached_property
+    def world_size(self) -> int | None:
+        """Number of ranks; None where no source tells it: as many as were seen may be fewer than there were."""
+        return self.trace.world_size if self.trace.is_size_told else None
+
+    @cached_property
+    def callers(self) -> frozenset[int]:
+        """Ranks of which there are calls."""
+        return frozenset(self.calls["rank"].unique().to_list())
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """There are calls of every rank of it."""
+        return self.world_size is not None and self.callers.issuperset(range(self.world_size))
+
+    def may_have(self, ranks: Collection[int]) -> bool:
+        """No calls of these ranks are recorded here: what only they do may be done here too."""
+        return not self.is_whole and self.callers.isdisjoint(ranks)
+
     @property
     def uses_nccl(self) -> bool:
         """A group of it has NCCL as a backend."""

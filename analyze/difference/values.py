@@ -89,6 +89,12 @@ class Values:
             return all(len(members) == len(other.by[value]) for value, members in self.by.items())
         return self.usual == other.usual
 
+    def among(self, other: Values) -> Values:
+        """The values of those of whom the other run tells too."""
+        there = frozenset().union(*other.by.values())
+        kept = {value: members & there for value, members in self.by.items() if members & there}
+        return Values(kept, self.hosts)
+
     @property
     def text(self) -> str:
         """`22`; `22 on 31 hosts, 18 on host7`; `0, 1, 2, 3, ... by rank`."""

@@ -19,11 +19,25 @@ SCHEMA: Final = 1
 _MOST_ROWS: Final = 12
 """Of one topic."""
 _MOST_SAME: Final = 8
+_MOST_UNTOLD: Final = 30
+"""Names in one list of what is not recorded."""
+_MOST_FILES: Final = 4
+"""Files of a run that could not be read; `roundk show` has all."""
 _NAME_SHARE: Final = 0.32
 """Of the width, for the names."""
 _GAP: Final = 2
 _COLOURS: Final = {0: "green", 1: "red", 2: "red", 3: "yellow"}
 """By what `roundk analyze` would exit with."""
+
+_UNTOLD: Final = {
+    ("A", True): "Not read in A",
+    ("B", True): "Not read in B",
+    ("both", True): "Read in neither",
+    ("A", False): "Not recorded in A",
+    ("B", False): "Not recorded in B",
+    ("both", False): "Recorded in neither",
+}
+"""Titles by which run does not tell, and whether that may be for a file that could not be read."""
 
 
 def render(a: Run, b: Run, found: Found, *, width: int = 80, paint: Paint = plain) -> str:
@@ -38,6 +52,8 @@ def render(a: Run, b: Run, found: Found, *, width: int = 80, paint: Paint = plai
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     lines = [line for side, run in (("A", a), ("B", b)) for line in _head(side, run, width, paint)]
+    unread = [line for side, run in (("A", a), ("B", b)) for line in _unread(side, run, width, paint)]
+    lines += ["", *unread] if unread else []
     if found.told:
         lines += ["", *_table("Told, not compared", found.told, width)]
     lines += [""]
@@ -57,6 +73,16 @@ def _head(side: str, run: Run, width: int, paint: Paint) -> list[str]:
     head = words.head(verdict, run.report.status)
     lines = [f"{side}  {run.name}", f"   {paint(state, _COLOURS[run.report.exit_code])}  {head}".rstrip()]
     return lines + textwrap.wrap(verdict.summary, width, initial_indent="   ", subsequent_indent="   ")
+
+
+def _unread(side: str, run: Run, width: int, paint: Paint) -> list[str]:
+    files = run.trace.unreadable
+    said = [f"could not be read in {side}: {one.path} ({one.why})" for one in files[:_MOST_FILES]]
+    if len(files) > _MOST_FILES:
+        left = number_of(len(files) - _MOST_FILES, "more file", "more files")
+        said.append(f"could not be read in {side}: {left} (`roundk show` lists all)")
+    wrapped = [textwrap.wrap(text, width, subsequent_indent="    ", break_on_hyphens=False) for text in said]
+    return [paint(line, "yellow") for lines in wrapped for line in lines]
 
 
 def _differing(rows: Sequence[Row], width: int) -> list[str]:
@@ -89,16 +115,20 @@ def _same(found: Found, width: int) -> list[str]:
 
 def _untold(untold: Sequence[Untold], width: int) -> list[str]:
     lines = []
-    for where, title in (("A", "Not recorded in A"), ("B", "Not recorded in B"), ("both", "Recorded in neither")):
-        of_run = [one for one in untold if one.where == where and not one.why]
-        if of_run:
-            listed = "; ".join(one.name for one in of_run)
-            lines += textwrap.wrap(f"{title}: {listed}.", width, break_on_hyphens=False)
-    for one in untold:
-        if one.why:
-            side = "" if one.where == "both" else f" in {one.where}"
-            text = f"Not compared: {one.name}{side}: {one.why}."
-            lines += textwrap.wrap(text, width, break_on_hyphens=False)
+    for (where, is_unread), title in _UNTOLD.items():
+        names = [one.name for one in untold if (one.where, one.is_unread) == (where, is_unread) and not one.why]
+        if names:
+            more = f"; and {len(names) - _MOST_UNTOLD:,} more" if len(names) > _MOST_UNTOLD else ""
+            listed = "; ".join(names[:_MOST_UNTOLD])
+            lines += textwrap.wrap(f"{title}: {listed}{more}.", width, break_on_hyphens=False)
+    reasons = [one for one in untold if one.why]
+    for one in reasons[:_MOST_ROWS]:
+        side = "" if one.where == "both" else f" in {one.where}"
+        unread = "; not all files there could be read" if one.is_unread else ""
+        text = f"Not compared: {one.name}{side}: {one.why}{unread}."
+        lines += textwrap.wrap(text, width, break_on_hyphens=False)
+    if len(reasons) > _MOST_ROWS:
+        lines.append(f"Not compared: {len(reasons) - _MOST_ROWS:,} more (--format json has all).")
     return ["", *lines] if lines else []
 
 
@@ -157,9 +187,10 @@ def _run(run: Run) -> dict[str, Any]:
         "detail": first.detail,
         "cause": first.cause,
         "summary": first.summary,
-        "world_size": run.trace.world_size,
+        "world_size": run.world_size,
         "hosts": sorted(set(run.hosts.values())),
         "sources": dict(run.trace.sources),
+        "unreadable": [asdict(one) for one in run.trace.unreadable],
     }
 
 

@@ -24,10 +24,19 @@ _COMMANDS: Final = {
     "run": ("roundk.hooks.command", "Run a command and record every torch.distributed call of its ranks."),
 }
 _EXIT_USAGE: Final = 2
+_EXIT_INTERRUPTED: Final = 130
+"""128 and SIGINT, as shells have it; click's own, 1, means that something was found."""
 
 
 class _LazyGroup(click.Group):
     """A group whose commands are imported only when called: `run` must not load polars, nor `analyze` the hooks."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("roundk: interrupted", err=True)
+            sys.exit(_EXIT_INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)

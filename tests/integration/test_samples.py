@@ -12,6 +12,7 @@ name; `says` what the first verdict must mention.
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -33,6 +34,7 @@ KEYS = {"structure", "detail", "cause", "culprit_ranks", "culprit_links", "seq",
 OTHER_KEYS = {"exit_code", "status", "also", "must_not_blame", "says"}
 LARGEST_BYTES = 400_000
 ALL_BYTES = 5_000_000
+OF_JOB = ("GLOO_", "NCCL_", "TORCH_", "OMP_")
 OPEN = (None, "UNDETERMINED")
 SURE = ("none", "low", "medium", "high")
 OF_ONE_HOST = {"healthy_ddp", "killed_rank", "never_entered", "size_mismatch"}
@@ -148,10 +150,43 @@ def test_a_sample_is_neutral_and_small(sample):
     for path in sample.glob("*/rank-*.jsonl"):
         header = json.loads(path.read_text().split("\n")[1])
         assert (header["host"], header["host_full"]) == (path.parent.name, path.parent.name)
+    for path in sample.glob("*/*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            assert all(name.startswith(OF_JOB) for name in line.get("settings", ())), path
+            assert line["kind"] != "start" or "versions" not in line, path
     hosts = {"node-a"} if sample.name in OF_ONE_HOST else {"h0", "h1", "h2", "h3"}
     assert {path.name for path in sample.iterdir() if path.is_dir()} == hosts
     assert {path.parent.name for path in sample.glob("*/links-*.arrow")} == hosts - {"node-a"}
     assert f"`{sample.name}`" in (ROOT / "README.md").read_text()
+
+
+def test_a_new_sample_tells_nothing_of_the_machine_that_recorded_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    settings = {
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/tmp/demo/run/dump_",
+        "NCCL_TOPO_FILE": "/data/cluster/topo.xml",
+        "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
+        "LD_PRELOAD": "libjemalloc.so",
+        "CUDA_HOME": "/usr/local/cuda",
+        "NVIDIA_VISIBLE_DEVICES": "GPU-0123",
+    }
+    environment = {"kind": "environment", "settings": settings, "left_out": 3, "versions": {"roundk": "1"}}
+    start = {"kind": "start", "host": "node-a", "command": ["train.py"], "versions": {"kernel": "6.1.0-corp"}}
+    (tmp_path / "node-a").mkdir()
+    for name, line in (("rank-00000-1.jsonl", environment), ("launcher-2.jsonl", start)):
+        state = json.dumps({"kind": "alive", "time_ns": 1})
+        (tmp_path / "node-a" / name).write_text(f"{state}\n{json.dumps(line)}\n" + "\0" * 100)
+    importlib.import_module("trim").trim(tmp_path)
+    kept = [path.read_text() for path in sorted((tmp_path / "node-a").iterdir())]
+    state, launcher = map(json.loads, kept[0].splitlines())
+    assert (state["kind"], launcher["command"], "versions" in launcher) == ("alive", ["train.py"], False)
+    assert json.loads(kept[1].splitlines()[1]) == {
+        "kind": "environment",
+        "settings": {name: settings[name] for name in ("GLOO_SOCKET_IFNAME", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")},
+        "left_out": 0,
+        "versions": {"roundk": "1"},
+    }
 
 
 def test_all_samples_together_are_small():

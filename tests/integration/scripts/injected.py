@@ -29,6 +29,8 @@ LANES, SLEEPY_LANES = 4, 8
 BEHIND = tuple(
     f"roundk.tracer.{name}"
     for name in (
+        "files",
+        "link_lines",
         "make_template",
         "reader",
         "read_calls",

@@ -132,6 +132,21 @@ def test_a_damaged_time_is_no_beginning_or_end(tmp_path, odd):
     pa.Table.from_pylist([row], schema=RUNS)
 
 
+def test_a_log_of_one_rank_says_nothing_of_how_many_there_are(tmp_path):
+    log = tmp_path / "runs" / "a" / "job.log"
+    log.parent.mkdir(parents=True)
+    said = (
+        "Traceback (most recent call last):",
+        '  File "/home/u/train.py", line 61, in main',
+        "    x()",
+        "KeyError: 'x'",
+    )
+    log.write_text("".join(f"[rank3]: {line}\n" for line in said))
+    (row,) = rows_of(tmp_path / "runs", tmp_path).rows
+    assert (row["cause"], row["culprit_ranks"]) == ("EXCEPTION", [3])
+    assert row["world_size"] is row["gpu_hours"] is row["gpu_hours_lost"] is None
+
+
 def test_a_run_that_vanished_is_not_final(tmp_path):
     run = Run("a", str(tmp_path), (str(tmp_path / "a"),), ())
     result = judged(run, now_ns=LATER_NS, scratch=tmp_path)

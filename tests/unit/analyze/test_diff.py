@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import click.testing
@@ -16,7 +22,7 @@ import test_corpus
 from roundk.analyze import sources
 from roundk.analyze.commands.diff import command
 from roundk.analyze.difference import compare as whole
-from roundk.analyze.difference.found import Topic
+from roundk.analyze.difference.found import Found, Topic
 from roundk.analyze.difference.run import run_of
 from roundk.analyze.difference.values import Values
 from roundk.analyze.output import diff
@@ -422,6 +428,198 @@ def test_settings_of_links_are_those_of_the_ports_that_the_job_uses():
 
     assert rows(between(made(9000), made(1500))) == {"MTU": ("9000", "1500 on a, 9000 on b")}
     assert diff.render_json(*(run_of("x", made(9000), (), now_ns=0),) * 2, between(made(9000), made(9000)))
+
+
+# Damaged files, and ranks that nothing is told of
+
+SKIP = pathlib.Path(__file__).parents[3] / "sample_traces" / "skip"
+NOISE = random.Random(7).randbytes(300)
+
+
+def damaged(folder, *patterns):
+    shutil.copytree(SKIP, folder)
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            path.write_bytes(NOISE)
+    return folder
+
+
+def untold(found, where, *, is_unread):
+    return {one.name for one in found.untold if (one.where, one.is_unread) == (where, is_unread)}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_damaged_file_is_named_and_its_rank_is_not_read(tmp_path, width):
+    bad = damaged(tmp_path / "bad", "h0/rank-*.arrow")
+    name = next(SKIP.glob("h0/rank-*.arrow")).name
+    code, text = invoke(SKIP, bad, width=width)
+    assert code == 0
+    assert f"could not be read in B: h0/{name} (" in text
+    assert "Not read in B: calls of rank 0." in text
+    assert "Not recorded in B" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert f"could not be read in A: h0/{name} (" in invoke(bad, SKIP)[1]
+    files = json.loads(invoke("--format", "json", SKIP, bad)[1])["b"]["unreadable"]
+    assert [one["path"] for one in files] == [f"h0/{name}"]
+
+
+def test_with_all_segments_damaged_calls_links_and_steps_are_not_read(tmp_path):
+    code, text = invoke(SKIP, damaged(tmp_path / "bad", "*/*.arrow"))
+    assert code == 0
+    assert "Not read in B: settings of links; calls." in text
+    assert "B has 0; not all files there could be read" in " ".join(text.split())
+    assert "4 more files" in text
+    assert "Not recorded in B" not in text
+
+
+@pytest.mark.parametrize("pattern", ["h2/rank-*.jsonl", "h2/launcher-*.jsonl", "h2/links-*", "*/rank-*.jsonl"])
+def test_damage_alone_makes_no_difference(tmp_path, pattern):
+    assert told(SKIP, damaged(tmp_path / "bad", pattern)).rows == []
+
+
+def test_what_a_damaged_file_held_of_a_host_is_not_read(tmp_path):
+    found = told(SKIP, damaged(tmp_path / "bad", "h2/rank-*.jsonl"))
+    assert {"host h2", "calls of rank 2"} <= untold(found, "B", is_unread=True)
+
+
+def test_a_dump_that_is_damaged_is_named(tmp_path):
+    made = dumps.dump([dumps.entry(number) for number in range(5)])
+    for name in ("a", "b"):
+        dumps.write(tmp_path / name, {"dump_0": made, "dump_1": made})
+    (tmp_path / "b" / "dump_1").write_bytes(NOISE)
+    code, text = invoke(tmp_path / "a", tmp_path / "b")
+    assert code == 0
+    assert "could not be read in B: dump_1 (" in text
+    assert "Not read in B: calls of rank 1." in text
+
+
+def test_a_value_that_only_a_damaged_file_may_have_is_no_difference():
+    a = values(*on("22", range(12)), *on("18", range(12, 16)))
+    b = values(*on("22", range(12)))
+    for lost, differs in ((frozenset({Topic.SETTINGS}), False), (frozenset(), True), (frozenset({Topic.LINKS}), True)):
+        found = Found(lost=(frozenset(), lost))
+        found.values(Topic.SETTINGS, "NCCL_IB_TIMEOUT", a, b)
+        assert bool(found.rows) == differs
+        assert untold(found, "B", is_unread=True) == (set() if differs else {"NCCL_IB_TIMEOUT of all"})
+    found = Found(lost=(frozenset(), frozenset({Topic.SETTINGS})))
+    found.values(Topic.SETTINGS, "NCCL_IB_TIMEOUT", a, values(*on("23", range(12))))
+    assert found.rows
+
+
+def without(trace, rank):
+    return replace(trace, calls=trace.calls.filter(pl.col("rank") != rank))
+
+
+def test_a_place_of_a_rank_that_the_other_run_tells_nothing_of_is_not_recorded():
+    extra, plain = job(extra_at=3), job()
+    is_kept = (pl.col("rank") == 0) | (pl.col("op").cast(pl.String) != "barrier")
+    only_0 = replace(extra, calls=extra.calls.filter(is_kept))
+    place = "barrier at u/train.py:33 main"
+    assert place in rows(between(only_0, plain))
+    found = between(only_0, without(plain, 0))
+    assert place not in rows(found)
+    assert {place, "calls of rank 0"} <= untold(found, "B", is_unread=False)
+    assert place in rows(between(only_0, without(plain, 3)))
+
+
+def test_a_place_before_the_first_call_that_is_kept_is_no_difference():
+    first, plain = job(extra_at=0), job()
+    ring = plain.ranks.with_columns(first_call=pl.lit(4, plain.ranks.schema["first_call"]))
+    found = between(first, replace(plain, ranks=ring))
+    assert "barrier at u/train.py:33 main" not in rows(found)
+    assert any("no longer recorded" in one.why for one in found.untold)
+
+
+# World size
+
+
+def raised(rank):
+    return (
+        f"[rank{rank}]: Traceback (most recent call last):\n"
+        f'[rank{rank}]:   File "train.py", line 3, in <module>\n'
+        f"[rank{rank}]: ValueError: x\n"
+    )
+
+
+def test_ranks_that_a_log_names_are_no_world_size(tmp_path):
+    log = written(tmp_path, "log", raised(0))
+    found = told(log, SKIP)
+    assert found.rows == []
+    assert "world size" in untold(found, "A", is_unread=False)
+    assert json.loads(invoke("--format", "json", log, SKIP)[1])["a"]["world_size"] is None
+    assert told(log, written(tmp_path, "other", raised(5))).rows == []
+
+
+def world_of(size, left=None, *, config=True):
+    """Dumps of the first `left` of `size` ranks; torch before 2.4 writes no members."""
+    made = {}
+    for rank in range(size if left is None else left):
+        made[f"dump_{rank}"] = dumps.dump([dumps.entry(number) for number in range(5)], world=size)
+        if not config:
+            del made[f"dump_{rank}"]["pg_config"]
+    return made
+
+
+def test_dumps_with_members_tell_the_world_size_and_without_them_only_who_left_one(tmp_path):
+    dumps.write(tmp_path / "two", world_of(2))
+    dumps.write(tmp_path / "four", world_of(4))
+    dumps.write(tmp_path / "lacking", world_of(4, left=3))
+    assert rows(told(tmp_path / "two", tmp_path / "four"))["world size"] == ("2 ranks", "4 ranks")
+    found = told(tmp_path / "four", tmp_path / "lacking")
+    assert found.rows == []
+    assert "calls of rank 3" in untold(found, "B", is_unread=False)
+    dumps.write(tmp_path / "old", world_of(4, config=False))
+    dumps.write(tmp_path / "older", world_of(4, left=3, config=False))
+    found = told(tmp_path / "old", tmp_path / "older")
+    assert found.rows == []
+    assert "world size" in untold(found, "both", is_unread=False)
+
+
+def test_a_host_that_a_log_does_not_name_is_not_gone(tmp_path):
+    log = nccl_log("2.27.3", "IB", "mlx5_0")
+    part = "\n".join(line for line in log.split("\n") if "node-3:" not in line) + "\n"
+    found = told(written(tmp_path, "whole", log), written(tmp_path, "part", part))
+    assert "only in one" not in rows(found)
+    assert "host node-3" in untold(found, "B", is_unread=False)
+
+
+# Size, usage
+
+
+def test_ten_thousand_differences_are_bounded(tmp_path):
+    names = [f"NCCL_THING_{k:05}" for k in range(5_000)]
+    good = nccl_log("2.27.3", "IB", "mlx5_0", hosts=2, settings=dict.fromkeys(names, "0"))
+    bad = nccl_log("2.27.3", "IB", "mlx5_0", hosts=2, settings={f"{name}_B": "1" for name in names})
+    paths = written(tmp_path, "good", good), written(tmp_path, "bad", bad)
+    for width in (80, 120):
+        code, text = invoke(*paths, width=width)
+        assert code == 1
+        assert "DIFFERS  10000 things" in text.replace(",", "")
+        assert len(text.splitlines()) < 60
+        assert max(map(len, text.splitlines())) <= width
+    assert len(json.loads(invoke("--format", "json", *paths)[1])["differs"]) == 10_000
+
+
+@pytest.mark.parametrize("names", [("", ""), ("", SKIP), (SKIP, ""), ("-", "-")])
+def test_a_name_that_is_no_run_is_a_usage_error(names):
+    assert invoke(*names)[0] == 2
+
+
+def test_ctrl_c_is_not_something_that_differs():
+    command = [sys.executable, "-m", "roundk", "diff", "-", str(SKIP)]
+    # Where this runs in the background of a shell, SIGINT is ignored and so is by what it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        job.stdin.write(b"x\n" * 500_000)  # a pipe holds 64 KiB: that this returns shows that it reads
+        job.stdin.flush()
+        time.sleep(2)  # until it waits for more
+        job.send_signal(signal.SIGINT)
+        try:
+            assert job.wait(timeout=60) == 130
+            assert job.stderr.read() == b"roundk: interrupted\n"
+        finally:
+            job.kill()
+    signal.signal(signal.SIGINT, before)
 
 
 # Inputs of every kind
