@@ -8,6 +8,7 @@ import random
 import fleets
 import numpy as np
 import pytest
+from scipy import stats
 
 from roundk.analyze.batch import blame, exact, fleet, jobs, presence, topology
 from roundk.analyze.batch.topology import Kind, Placed
@@ -41,7 +42,6 @@ def units(answer):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_poisson_binomial_is_scipys(seed):
-    stats = pytest.importorskip("scipy.stats")
     chances = np.random.default_rng(seed).uniform(0, 1, 30)
     for least in range(31):
         ours = math.exp(exact.log_tail(list(chances), least))
@@ -56,7 +56,6 @@ def test_tails_that_no_float_holds_keep_their_order():
 
 
 def test_hypergeometric_tail_is_scipys():
-    stats = pytest.importorskip("scipy.stats")
     for marked, total, draws in ((30, 100, 12), (5, 9, 7), (320, 900, 40)):
         for least in range(draws + 2):
             ours = math.exp(exact.log_hypergeometric_tail(marked, total, draws, least))
