@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import polars as pl
 
@@ -75,6 +75,9 @@ class Path:
         ports: Devices over which the group's members send, by host; hosts of which nothing tells it are not there.
         is_placed: Of every rank it is told on which host it is.
         numbers: Which ports of a device are used, by host and device; where that is told.
+        moving_ns: Until when the data of what hangs would have been through: a port that is lost later is not what it
+            waits for.
+        begun_ns: When the last round of the group began that everybody left; None: there is none, or it is not told.
     """
 
     ranks: frozenset[int]
@@ -85,6 +88,8 @@ class Path:
     ports: Mapping[str, frozenset[str]]
     is_placed: bool = True
     numbers: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+    moving_ns: int = 0
+    begun_ns: int | None = None
 
     def use(self, host: str | None, device: str | None, port: int | None = None) -> str:
         """Whether a port is used, in the words of `use_of`."""
@@ -116,6 +121,8 @@ def path_of(case: Case, finding: Finding) -> Path:
         ports={} if finding.group is None else _ports(case, finding.group),
         is_placed=all(r in case.endings and case.endings[r].host for r in ranks),
         numbers=_numbers(case),
+        moving_ns=0 if finding.group is None else _moving_ns(case, finding),
+        begun_ns=None if finding.group is None else cast("int | None", _done(case, finding)["first_enter_ns"].max()),
     )
 
 
@@ -232,16 +239,20 @@ def _is_in_time(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
         # Whatever kept a rank from coming may have happened at any time until its peers gave up.
         return path.gave_up_ns is None or one.time_ns <= path.gave_up_ns + slack
     if one.cause in LINK_CAUSES:
-        return one.earliest_ns <= _last_ns(case, finding, path) and _is_of_wait(case, finding, one)
+        return one.earliest_ns <= _last_ns(case, finding, path) and _is_of_wait(case, finding, one, path)
     return one.time_ns <= path.onset_ns + DEVICE_NS + slack
 
 
-def _moving_ns(case: Case, finding: Finding, path: Path) -> int:
-    """Until when the data of what hangs would have been through: a port that is lost later is not what it waits for."""
-    stuck = case.rounds.filter(pl.col("group") == finding.group, pl.col("seq") == finding.seq)
-    done = case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
-    came, longest = stuck["last_enter_ns"].max(), done["longest_inside_ns"].max()
-    begun = max(path.onset_ns or 0, came if isinstance(came, int) else 0)
+def _done(case: Case, finding: Finding) -> pl.DataFrame:
+    """The rounds of a finding's group that everybody left."""
+    return case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
+
+
+def _moving_ns(case: Case, finding: Finding) -> int:
+    """See `Path`."""
+    stuck = case.rounds.filter(pl.col("group") == finding.group, pl.col("seq").eq_missing(finding.seq))
+    came, longest = stuck["last_enter_ns"].max(), _done(case, finding)["longest_inside_ns"].max()
+    begun = max(finding.onset_ns or 0, came if isinstance(came, int) else 0)
     return begun + max(MOVING_NS, longest if isinstance(longest, int) else 0) + slack_ns(case.trace)
 
 
@@ -250,13 +261,12 @@ def _last_ns(case: Case, finding: Finding, path: Path) -> int:
 
     Hosts may enqueue calls long ahead of their devices, and the transport of a call that runs tries again for long.
     """
-    moving = _moving_ns(case, finding, path)
     if finding.until_ns is not None or finding.group is None or case.groups[finding.group].backend == "gloo":
-        return moving
-    return max(moving, (path.onset_ns or 0) + retry_budget_ns(case.trace) + slack_ns(case.trace))
+        return path.moving_ns
+    return max(path.moving_ns, (path.onset_ns or 0) + retry_budget_ns(case.trace) + slack_ns(case.trace))
 
 
-def _is_of_wait(case: Case, finding: Finding, one: Trouble) -> bool:
+def _is_of_wait(case: Case, finding: Finding, one: Trouble, path: Path) -> bool:
     """Whether a port was down while something waited: what rounds have gone over since hangs nothing later."""
     if one.time_ns is None or finding.group is None:
         return True
@@ -265,10 +275,8 @@ def _is_of_wait(case: Case, finding: Finding, one: Trouble) -> bool:
         return (
             one.time_ns <= finding.until_ns + slack and (one.until_ns or one.time_ns) >= (finding.onset_ns or 0) - slack
         )
-    done = case.rounds.filter(pl.col("group") == finding.group, pl.col("completed") == pl.col("size"))
-    last = done["first_enter_ns"].max()
     over = one.time_ns + NEAR_NS if one.until_ns is None else one.until_ns
-    return not isinstance(last, int) or last <= over + slack
+    return path.begun_ns is None or path.begun_ns <= over + slack
 
 
 def _weighed(case: Case, finding: Finding, one: Trouble, path: Path) -> Suspicion | None:
@@ -334,7 +342,7 @@ def _link(case: Case, finding: Finding, one: Trouble, path: Path, sure: Confiden
         level = Confidence.MEDIUM if use == "unknown" else Confidence.LOW
         why = f"whether the group's traffic goes over {one.device or 'that port'} is not told"
         found = Suspicion(one, max(sure, level, key=LEVELS.index), (why,))
-    if one.time_ns is not None and path.onset_ns is not None and one.earliest_ns > _moving_ns(case, finding, path):
+    if one.time_ns is not None and path.onset_ns is not None and one.earliest_ns > path.moving_ns:
         late = f"the port was lost {duration(one.time_ns - path.onset_ns)} after the first member began to wait"
         found = Suspicion(one, lowered(found.sure), (*found.against, late))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,10 @@ import pyarrow as pa
 from roundk.tracer import files, schema, template, words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _WORDS = tuple(schema.RING_WORDS)
+_Part = TypeVar("_Part")
 
 
 class Calls(NamedTuple):
@@ -39,16 +40,7 @@ def read(paths: Sequence[str]) -> Calls:
 
     Columns that a file of another schema version lacks are given as zeros.
     """
-    parts, cut = [], []
-    for path in paths:
-        try:
-            part, missing = _read_segment(path)
-        except (pa.ArrowException, OSError, KeyError) as error:
-            cut.append((path, why_not(error)))
-            continue
-        parts.append(part)
-        if missing is not None:
-            cut.append((path, f"{missing} bytes are missing at its end"))
+    parts, cut = gathered(paths, _read_segment)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in schema.RING.names} if parts else _none()
     order = np.argsort(columns["commit"], kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
@@ -67,16 +59,45 @@ def _none() -> dict[str, np.ndarray[Any, Any]]:
     return {name: np.zeros(0, dtype=object if name in _WORDS else np.int64) for name in schema.RING.names}
 
 
-def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | None]:
-    """The committed rows of a segment, and how many bytes are missing (None: none)."""
-    size = pathlib.Path(path).stat().st_size
+def gathered(
+    paths: Sequence[str], read_segment: Callable[[str], tuple[_Part, int]]
+) -> tuple[list[_Part], list[tuple[str, str]]]:
+    """What segments hold, and of those that are not whole, why.
+
+    Args:
+        paths: The segments.
+        read_segment: Reads one; gives what it holds, and how many bytes are missing.
+    """
+    parts, cut = [], []
+    for path in paths:
+        try:
+            part, missing = read_segment(path)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            cut.append((path, _why_not(error)))
+            continue
+        parts.append(part)
+        if missing:
+            cut.append((path, f"{missing} bytes are missing at its end"))
+    return parts, cut
+
+
+def table_of(path: str, templates: Mapping[int, template.Template]) -> tuple[Any, int]:
+    """The table of a segment, and how many bytes are missing of one that is cut short.
+
+    Raises:
+        ArrowException, OSError, KeyError: it cannot be read.
+    """
     try:
-        table: Any = pa.ipc.open_file(files.mapped(pathlib.Path(path))).read_all()
-        missing = None
+        return pa.ipc.open_file(files.mapped(pathlib.Path(path))).read_all(), 0
     except pa.ArrowInvalid:
-        whole = completed(path, template.SEGMENTS)
-        missing = len(whole) - size
-        table = pa.ipc.open_file(pa.py_buffer(whole)).read_all()
+        whole = _completed(path, templates)
+        missing = len(whole) - pathlib.Path(path).stat().st_size
+        return pa.ipc.open_file(pa.py_buffer(whole)).read_all(), missing
+
+
+def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
+    """The committed rows of a segment, and how many bytes are missing."""
+    table, missing = table_of(path, template.SEGMENTS)
     committed = np.flatnonzero(table["commit"].to_numpy() > 0)
     table = table.take(pa.array(committed))
     rows = len(committed)
@@ -91,13 +112,13 @@ def _read_segment(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], int | Non
     return columns, missing
 
 
-def why_not(error: Exception) -> str:
+def _why_not(error: Exception) -> str:
     """Why a segment cannot be read, by what reading it raised: Arrow has errors of the system's kind for damage."""
     of_system = error.strerror if isinstance(error, OSError) else None
     return of_system or f"not a whole Arrow segment: {error}".splitlines()[0]
 
 
-def completed(path: str, templates: Mapping[int, template.Template]) -> bytes:
+def _completed(path: str, templates: Mapping[int, template.Template]) -> bytes:
     """A segment that was cut short, filled up with zeros and the end that its template has.
 
     Args:

@@ -9,7 +9,6 @@ error_ns), `ib_port_event` (device, port, state, is_up, error_ns), `port_used` (
 from __future__ import annotations
 
 import json
-import pathlib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roundk.tracer import files, read_calls, schema, template, words
+from roundk.tracer import read_calls, schema, template, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,16 +82,7 @@ def counters_of(samplers: Iterable[Sampler]) -> tuple[pa.Table, list[tuple[str, 
 
 
 def _read(paths: Sequence[str]) -> tuple[_Rows, list[tuple[str, str]]]:
-    parts, cut = [], []
-    for path in paths:
-        try:
-            part, missing = _read_segment(path)
-        except (pa.ArrowException, OSError, KeyError) as error:
-            cut.append((path, read_calls.why_not(error)))
-            continue
-        parts.append(part)
-        if missing:
-            cut.append((path, f"{missing} bytes are missing at its end"))
+    parts, cut = read_calls.gathered(paths, _read_segment)
     nothing = np.zeros(0, dtype=np.int64)
     return _Rows(*(np.concatenate([nothing, *column]) for column in zip(*parts, strict=True))) if parts else _Rows(
         *[nothing] * 5
@@ -101,13 +91,7 @@ def _read(paths: Sequence[str]) -> tuple[_Rows, list[tuple[str, str]]]:
 
 def _read_segment(path: str) -> tuple[_Rows, int]:
     """The rows of a segment, and how many bytes are missing."""
-    missing = 0
-    try:
-        table = pa.ipc.open_file(files.mapped(pathlib.Path(path))).read_all()
-    except pa.ArrowInvalid:
-        whole = read_calls.completed(path, template.LINK_SEGMENTS)
-        missing = len(whole) - pathlib.Path(path).stat().st_size
-        table = pa.ipc.open_file(pa.py_buffer(whole)).read_all()
+    table, missing = read_calls.table_of(path, template.LINK_SEGMENTS)
     written = np.flatnonzero(table["state"].to_numpy() > 0)
     return _Rows(*(table[name].to_numpy()[written] for name in schema.LINK_RING.names)), missing
 

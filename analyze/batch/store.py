@@ -165,8 +165,7 @@ def written(path: pathlib.Path, content: bytes) -> None:
         try:
             part.write_bytes(content)
             part.replace(whole)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        finally:
+            part.unlink(missing_ok=True)  # it is there only where something failed
     except OSError as error:
         raise RoundkError(f"{path}: it cannot be written: {error.strerror or error}") from None
