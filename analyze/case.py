@@ -12,13 +12,14 @@ import polars as pl
 
 from roundk.analyze import clocks, coalesced, control, kills
 from roundk.analyze.calls import ready
-from roundk.analyze.endings import Ending, How, endings
+from roundk.analyze.endings import FROM_OUTSIDE, Ending, How, endings
 from roundk.analyze.frontier import frontier
 from roundk.analyze.pairs import aligned
-from roundk.analyze.phrases import NS_PER_S, group_text, place
+from roundk.analyze.phrases import NS_PER_MS, NS_PER_S, group_text, place
 from roundk.analyze.rounds import rounds
 from roundk.analyze.stacks import Dump, main_threads
 from roundk.analyze.stops import Stop, stops
+from roundk.analyze.told import Told, told
 from roundk.analyze.trace import Trace
 from roundk.analyze.troubles import Trouble, troubles
 from roundk.tracer import words
@@ -35,6 +36,12 @@ MANY_SHARE: Final = 0.05
 
 START_FLOOR_NS: Final = 10 * NS_PER_S
 """The same for the making and destroying of groups: importing torch and a last save take their time."""
+
+TOGETHER_NS: Final = 5 * NS_PER_S
+"""Within this time of each other the launchers of all hosts are told to end where somebody ends a whole job."""
+
+NOTED_NS: Final = 300 * NS_PER_MS
+"""A launcher notes a signal after it has passed it on, and a killed rank's last sign of life lies before its end."""
 
 _SIDE: Final = ".jsonl"
 """Side file of a process in a run directory: groups, places and ends; its calls are in STEM-<n>.arrow."""
@@ -178,9 +185,34 @@ class Case:
         return None if failed.is_empty() else _int(failed.min())
 
     @functools.cached_property
+    def told_to_end(self) -> Told | None:
+        """The first signal of those with which somebody ended the whole job by its launchers, before anybody gave up.
+
+        Where but some hosts are told, as when one is taken away, the end of their ranks is where the trouble begins.
+        """
+        names = tuple(number.name for number in FROM_OUTSIDE)
+        first: dict[str | None, Told] = {}
+        for fact in told(self.trace, ("signal",)) or told(self.trace, ("elastic_told",)):
+            if fact.time_ns is not None and fact.text.startswith(names):
+                first.setdefault(fact.host, fact)
+        times = [fact.time_ns or 0 for fact in first.values()]
+        if not times or max(times) - min(times) > TOGETHER_NS:
+            return None
+        one_is_spared = any(ending.host not in first for ending in self.endings.values())
+        gave_up_before = self.gave_up_ns is not None and self.gave_up_ns < min(times) - NOTED_NS
+        return None if one_is_spared or gave_up_before else min(first.values(), key=lambda fact: fact.time_ns or 0)
+
+    def was_told_to_end(self, ending: Ending) -> bool:
+        """The rank ended because the whole job was ended; why that was done is another question."""
+        if self.told_to_end is None or not ending.from_outside:
+            return False
+        return ending.at_ns is None or ending.at_ns >= (self.told_to_end.time_ns or 0) - NOTED_NS
+
+    @functools.cached_property
     def timed_out(self) -> bool:
         """Somebody waited until a timeout: what was open then made no progress."""
-        return self.gave_up_ns is not None or "collective_timeout" in self.trace.facts["kind"]
+        gave_up = self.gave_up_ns is not None and self.told_to_end is None
+        return gave_up or "collective_timeout" in self.trace.facts["kind"]
 
     @functools.cached_property
     def failed_ranks(self) -> frozenset[int]:

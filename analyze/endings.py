@@ -90,6 +90,11 @@ class Ending:
         return self.at_ns if self.is_timed else None
 
     @property
+    def where(self) -> str:
+        """Where an exception ended it, `train.py:42`; empty where that is not told."""
+        return _short(self.exception_site) if self.exception_site else ""
+
+    @property
     def from_outside(self) -> bool:
         """It was ended by a signal that is sent to whole jobs."""
         if self.how is How.EXCEPTION:
@@ -100,7 +105,7 @@ class Ending:
     def text(self) -> str:
         """How it ended, as the end of a sentence about the rank."""
         if self.how is How.EXCEPTION:
-            where = f" at {_short(self.exception_site)}" if self.exception_site else ""
+            where = f" at {self.where}" if self.where else ""
             words = " ".join(echoes.short_message(self.exception_message or "").split())
             message = f": {textwrap.shorten(words, MESSAGE_LENGTH, placeholder=' ...')}" if words else ""
             if where and message.endswith(".") and not message.endswith("..."):

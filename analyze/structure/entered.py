@@ -63,7 +63,7 @@ def _finding(case: Case, graph: WaitFor, stuck: StuckRound) -> Finding | None:
 
 def may_be_chance(case: Case, stuck: StuckRound) -> bool:
     """Where a whole job is ended at once, some round is always under way."""
-    if case.alive or case.trace.is_post_mortem or case.gave_up_ns is not None:
+    if case.alive or case.trace.is_post_mortem or (case.gave_up_ns is not None and case.told_to_end is None):
         return False
     open_for = seen_open(case, stuck)
     return bool(open_for) and open_for[0] < (START_FLOOR_NS if stuck.group in case.control_groups else LATE_FLOOR_NS)

@@ -152,6 +152,9 @@ def _errors(case: Case) -> list[Ending]:
 
 def _ended_from_outside(case: Case) -> bool:
     errors = _errors(case)
+    if case.told_to_end is not None:  # who fails after that fails because of it
+        told_ns = case.told_to_end.time_ns or 0
+        return all(e.at_ns is not None and e.at_ns >= told_ns for e in errors)
     return _killed_together(case, errors) or (not errors and any(e.from_outside for e in case.endings.values()))
 
 
@@ -164,6 +167,8 @@ def _killed_together(case: Case, errors: list[Ending]) -> bool:
 
 
 def _ways(case: Case) -> str:
+    if case.told_to_end is not None:
+        return case.told_to_end.text
     return ", ".join(sorted({e.text for e in case.endings.values() if e.how is not How.UNKNOWN}))
 
 
@@ -185,7 +190,7 @@ def _ends(ends: list[Ending]) -> tuple[Evidence, ...]:
 
 def _killed(case: Case) -> Finding:
     ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
-    evidence = _ends(ends)
+    evidence = (*([] if case.told_to_end is None else [case.told_to_end.evidence]), *_ends(ends))
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"The whole job was ended from outside ({_ways(case)}), and no round had been open for longer than "

@@ -52,7 +52,7 @@ def at_work(case: Case, rank: int, stuck: StuckRound) -> Reason | None:
     dumps = case.dumps.get(rank, ())
     seen = [d for at, d in enumerate(dumps) if _is_of(case, d, absence, newest=at == len(dumps) - 1)]
     if not seen:
-        return None
+        return _interrupted(case, rank)
     inside = [d for d in seen if _is_inside(d, absence)]
     shown = (inside or seen)[-1]
     places = [d.place for d in seen]
@@ -64,6 +64,15 @@ def at_work(case: Case, rank: int, stuck: StuckRound) -> Reason | None:
         because=f"it was in {shown.place}" + (f", and {HELD}" if held else ""),
         evidence=tuple(stack_evidence(d, _when(d, stuck.onset_ns)) for d in _distinct(seen)[:SHOWN_STACKS]),
     )
+
+
+def _interrupted(case: Case, rank: int) -> Reason | None:
+    """The exception into which a rank turned the signal that ended the job says where it was."""
+    ending, told = case.endings.get(rank), case.told_to_end
+    if told is None or ending is None or not (case.was_told_to_end(ending) and ending.where):
+        return None
+    because = f"it was at {ending.where} when the job was told to end"
+    return Reason(Cause.HOST_STALL, Confidence.MEDIUM, because, (told.evidence,))
 
 
 def waiting(case: Case, stuck: StuckRound) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:

@@ -24,7 +24,7 @@ class Scenario:
     """A fault and what has to be said of it. `end`: how the job ends.
 
     by itself: the peers give up, by an error or by the group's timeout, and torchrun ends the rest;
-    terminate: SIGTERM to the launcher once the hang is plain; kill: SIGKILL to all but the launcher then.
+    terminate, interrupt: SIGTERM, SIGINT to the launcher once the hang is plain; kill: SIGKILL to all but the launcher.
     """
 
     fault: str
@@ -45,6 +45,7 @@ FORMS = ("manual", "ddp", "fsdp2")
 SCENARIOS = [
     Scenario("sleep", 1, {"RANK_NOT_ENTERED"}, {"IDLE", "BUSY"}, {"HOST_STALL", "UNDETERMINED"}, scripts=FORMS),
     Scenario("sleep", 1, {"RANK_NOT_ENTERED"}, {"IDLE", "BUSY"}, {"HOST_STALL", "UNDETERMINED"}, "terminate"),
+    Scenario("sleep", 1, {"RANK_NOT_ENTERED"}, {"BUSY"}, {"HOST_STALL"}, "interrupt", said="faults.py"),
     Scenario(
         "sleep", 1, {"RANK_NOT_ENTERED"}, {"IDLE", "BUSY"}, {"HOST_STALL", "UNDETERMINED"}, "kill", ("manual_two",)
     ),
@@ -130,6 +131,19 @@ def test_a_healthy_job_is_healthy(start, tmp_path, script, attempt):
     assert analysis.report["coverage"]["ranks_seen"] == 4
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nobody_is_blamed_when_a_job_that_was_well_is_ended(start, tmp_path, number, attempt):
+    run_dir, job = run(start, tmp_path, "manual", ROUNDS="1000000")
+    job.wait_until_plain()
+    job.process.send_signal(number)
+    assert job.wait().code != 0
+    analysis = harness.analyze(run_dir)
+    assert analysis.verdict["culprit_ranks"] == [], analysis.verdict
+    assert analysis.verdict["structure"] == "INSUFFICIENT_EVIDENCE", analysis.verdict
+    assert number.name in analysis.verdict["summary"]
+    assert analysis.code == 3
+
+
 @pytest.mark.parametrize(("scenario", "script"), CASES, ids=[f"{scenario}-{script}" for scenario, script in CASES])
 def test_a_fault_is_found(start, place, tmp_path, scenario, script, attempt):
     seq, op = place(script)
@@ -139,7 +153,7 @@ def test_a_fault_is_found(start, place, tmp_path, scenario, script, attempt):
         if scenario.end == "kill":
             job.kill(but_launcher=True)
         else:
-            job.process.terminate()
+            job.process.send_signal({"terminate": signal.SIGTERM, "interrupt": signal.SIGINT}[scenario.end])
     ended = job.wait()
     assert ended.code != 0
     analysis = harness.analyze(run_dir)

@@ -38,7 +38,7 @@ message, site] of those it followed, is_mixed) · `agent_exception` (the same, o
 
 torchrun: `elastic_failure` (rank in the summary: exit_code or exit_signal, local_rank, is_first_observed, host,
 error_file, message) · `elastic_failed` (exit_code or exit_signal, local_rank, what) · `elastic_closing` (signal) ·
-`elastic_restart` · `elastic_forced` · `elastic_stuck` (waited_s)
+`elastic_told` (signal) · `elastic_restart` · `elastic_forced` · `elastic_stuck` (waited_s)
 
 NCCL: `net_completion_error` (plugin, status, status_name, opcode, opcode_name, length, vendor_err, peer, peer_port,
 direction, local_gid, remote_gid, hca) · `net_async_event` (plugin, event, code, device, port, is_fatal) ·

@@ -1,6 +1,7 @@
 """Lines of torchrun's agent (torch.distributed.elastic): what its workers died of.
 
-`Sending process 7 closing signal SIGTERM`, `failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: ...`, `Unable to
+`Received 2 death signal, shutting down workers` (`Signals.SIGINT` by Python before 3.11), `Sending process 7 closing
+signal SIGTERM`, `failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: ...`, `Unable to
 shutdown process 7 via SIGTERM, forcefully exiting via SIGKILL`, `Process 7 did not exit after ... Worker may be in
 uninterruptible kernel sleep` (2.13), `Worker group FAILED. 2/3 attempts left; will restart worker group` (INFO, so
 with TORCHELASTIC's log level raised), and the summary of `ChildFailedError`, a block per rank (`time`, `host`, `rank`,
@@ -17,10 +18,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from roundk.analyze.phrases import signal_name
 from roundk.analyze.sources.joblog import clock
 from roundk.analyze.sources.joblog.events import Event, number, present, rank_number, short
 
 LITERALS: Final = (
+    "death signal, shutting down workers",
     "closing signal SIG",
     "failed (exitcode:",
     "forcefully exiting via",
@@ -30,6 +33,9 @@ LITERALS: Final = (
     "Failures:",
 )
 
+_TOLD: Final = re.compile(
+    r"Received (?:(?P<number>\d{1,3})|Signals\.(?P<name>SIG\w{1,20})) death signal, shutting down"
+)
 _CLOSING: Final = re.compile(r"(?:Sending|Closing) process (?P<pid>\d{1,10}) (?:closing|via) signal (?P<signal>SIG\w+)")
 _FAILED: Final = re.compile(
     r"failed \(exitcode: (?P<code>-?\d{1,4})\) local_rank: (?P<local>\d{1,8}) \(pid: (?P<pid>\d{1,10})\)"
@@ -53,6 +59,10 @@ def parse(text: str) -> Iterator[Event]:
         pid = number(closing["pid"])
         what = f"the agent sends {closing['signal']} to process {closing['pid']}"
         yield Event("elastic_closing", what, present(pid=pid, signal=closing["signal"]), pid=pid, is_about_other=True)
+    elif (told := _TOLD.search(text)) is not None:
+        name = told["name"] or signal_name(int(told["number"]))
+        what = f"{name} reached the agent, which ended its workers"
+        yield Event("elastic_told", what, {"signal": name}, is_about_other=True)
     elif (failed := _FAILED.search(text)) is not None:
         fields = present(
             **ended(int(failed["code"])),

@@ -18,7 +18,7 @@ from roundk.analyze.sources.joblog.events import Event, number, present, short
 HEADER: Final = "Traceback (most recent call last)"
 _DURING: Final = "During handling of the above exception"
 _CAUSED: Final = "the direct cause of the following exception"
-LITERALS: Final = (HEADER, _DURING, _CAUSED)
+LITERALS: Final = (HEADER, "he above exception")
 
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?')
 _FINAL: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,200})(?:: ?(?P<message>.*))?$")

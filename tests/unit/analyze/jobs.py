@@ -152,10 +152,10 @@ class Job:
     def clean(self, *ranks, at):
         return self.exits(*ranks, at=at, code=0, goodbye=True)
 
-    def fact(self, kind, text, *, rank=None, at=None):
+    def fact(self, kind, text, *, rank=None, at=None, host="a"):
         time_ns = None if at is None else ns(at)
         self.facts.append(
-            {"time_ns": time_ns, "host": "a", "rank": rank, "kind": kind, "text": text, "source": "a/f.jsonl:1"}
+            {"time_ns": time_ns, "host": host, "rank": rank, "kind": kind, "text": text, "source": "a/f.jsonl:1"}
         )
         return self
 

@@ -48,6 +48,68 @@ def test_a_straggler_does_not_hide_an_error_of_a_ranks_own():
     assert [v.structure for v in report.verdicts] == ["ERROR_REPORTED", "STRAGGLER"]
 
 
+def interrupted(job, *, after, without=(1,)):
+    """A round that lacks ranks; so many seconds later SIGINT reaches all, and those inside see their peers go."""
+    job.hang(without=without, gave_up=after + 0.05)
+    for rank in range(job.world):
+        kind, site = ("KeyboardInterrupt", "load.py:9") if rank in without else ("RuntimeError", "train.py:21")
+        message = "" if rank in without else "Connection closed by peer [127.0.0.1]:7564"
+        job.raises(rank, at=job.clock - 0.04 + 0.1 * (rank not in without), kind=kind, message=message, site=site)
+    return job
+
+
+def told(job, *hosts, before=0.05):
+    for host in hosts:
+        job.fact("signal", "SIGINT was forwarded to the job", at=job.clock - before, host=host)
+    return job.report(ended=job.clock + 1, exit_code=1)
+
+
+def test_ctrl_c_on_a_hung_job_tells_where_the_missing_rank_was():
+    report = told(interrupted(Job().rounds(5), after=20), "a")
+    assert outline(report) == ("RANK_NOT_ENTERED", "BUSY", "HOST_STALL", (1,), 6, 1)
+    assert "load.py:9" in report.verdicts[0].summary
+    assert any("SIGINT was forwarded" in e.what for e in report.verdicts[0].evidence)
+
+
+def test_without_a_signal_an_interrupt_of_one_rank_is_its_end():
+    job = interrupted(Job().rounds(5), after=20)
+    report = job.report(ended=job.clock + 1, exit_code=1)
+    assert outline(report)[:4] == ("RANK_NOT_ENTERED", "DEAD", "EXCEPTION", (1,))
+
+
+@pytest.mark.parametrize("without", [(), (1,)])
+def test_ctrl_c_on_a_job_that_was_well_blames_nobody(without):
+    report = told(interrupted(Job().rounds(5), after=0.01, without=without), "a")
+    assert outline(report) == ("INSUFFICIENT_EVIDENCE", None, "PROCESS_KILLED", (), None, 3)
+    assert "SIGINT was forwarded" in report.verdicts[0].summary
+
+
+def test_an_interrupt_after_somebody_failed_excuses_nobody():
+    job = Job().rounds(5)
+    job.raises(1, at=job.clock).hang(without=[1], gave_up=0.2)
+    for rank in (0, 2, 3):
+        job.raises(rank, at=job.clock + 30, kind="KeyboardInterrupt", message="")
+    report = told(job, "a", before=-30)
+    assert outline(report)[:4] == ("RANK_NOT_ENTERED", "DEAD", "EXCEPTION", (1,))
+
+
+def two_hosts():
+    job = Job().rounds(5)
+    for rank in range(4):
+        job.rank(rank, host="ab"[rank // 2])
+    return job.hang(without=[2, 3], gave_up=3).exits(2, 3, at=job.clock - 0.02, signal=15)
+
+
+def test_a_host_that_is_told_to_end_alone_is_where_it_begins():
+    assert outline(told(two_hosts(), "b"))[:4] == ("RANK_NOT_ENTERED", "DEAD", "PROCESS_KILLED", (2, 3))
+
+
+def test_hosts_that_are_told_together_are_not():
+    report = told(two_hosts(), "a", "b")
+    assert outline(report)[:2] == ("RANK_NOT_ENTERED", "IDLE")
+    assert report.verdicts[0].cause != "PROCESS_KILLED"
+
+
 def test_a_job_that_is_still_outside_of_all_calls():
     job = Job().rounds(20)
     at = job.clock
