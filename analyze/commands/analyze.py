@@ -13,6 +13,7 @@ import click
 from roundk.analyze import diagnose, sources
 from roundk.analyze.case import Case, build
 from roundk.analyze.commands import printing
+from roundk.analyze.commands.options import not_empty
 from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.output import html, json, markdown, text
 from roundk.analyze.phrases import NS_PER_S
@@ -35,7 +36,7 @@ _FORMS = {
 
 
 @click.command("analyze")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=not_empty)
 @click.option(
     "--format",
     "form",

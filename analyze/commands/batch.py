@@ -16,6 +16,7 @@ from roundk.analyze.batch.process import MEMORY_LIMIT_MB, TIME_LIMIT_S, Limits
 from roundk.analyze.batch.progress import Progress
 from roundk.analyze.batch.run import Run
 from roundk.analyze.commands import ending, printing
+from roundk.analyze.commands.options import not_empty
 from roundk.analyze.output import fleet as text
 from roundk.analyze.output import fleethtml, fleetjson
 
@@ -29,17 +30,11 @@ class _Named(click.Path):
     """A path, and not the current folder for an empty text, which an unset variable leaves."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        _not_empty(ctx, param, value)
+        not_empty(ctx, param, value)
         path = pathlib.Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.is_symlink() and not path.exists():
             self.fail(f"{value}: a link to {path.readlink()}, which is not there", param, ctx)
         return path
-
-
-def _not_empty(ctx: click.Context | None, param: click.Parameter | None, value: Any) -> Any:
-    if value is not None and any(not str(one).strip() for one in (value if isinstance(value, tuple) else (value,))):
-        raise click.BadParameter("is empty; was a variable not set?", ctx, param)
-    return value
 
 
 def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
@@ -49,7 +44,7 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
 
 
 @click.command("batch")
-@click.argument("roots", nargs=-1, required=True, metavar="ROOT...", callback=_not_empty)
+@click.argument("roots", nargs=-1, required=True, metavar="ROOT...", callback=not_empty)
 @click.option(
     "--out",
     type=_Named(file_okay=False, path_type=pathlib.Path),
@@ -62,7 +57,7 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.option(
     "--run-glob",
     metavar="GLOB",
-    callback=_not_empty,
+    callback=not_empty,
     help="Which folders or files below ROOT are one run each, as `*/logs`.",
 )
 @click.option(
@@ -116,7 +111,7 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.option(
     "--ray-address",
     metavar="ADDRESS",
-    callback=_not_empty,
+    callback=not_empty,
     help="Ray cluster.  [default: $RAY_ADDRESS, or the one started here]",
 )
 def command(  # noqa: PLR0913, PLR0917  a parameter per option

@@ -11,6 +11,7 @@ import click
 
 from roundk.analyze import sources
 from roundk.analyze.commands import printing
+from roundk.analyze.commands.options import not_empty
 from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.difference.compare import compare
 from roundk.analyze.difference.run import Run, run_of
@@ -19,8 +20,8 @@ from roundk.analyze.sources.inputs import STANDARD_INPUT, Hints
 
 
 @click.command("diff")
-@click.argument("run_a")
-@click.argument("run_b")
+@click.argument("run_a", callback=not_empty)
+@click.argument("run_b", callback=not_empty)
 @click.option(
     "--format",
     "form",
@@ -41,8 +42,6 @@ def command(run_a: str, run_b: str, form: str, rank_pattern: re.Pattern[str] | N
     Exit codes: 0 nothing differs of what was compared; 1 something differs; 2 usage, or a run cannot be read;
     130 interrupted.
     """
-    if not (run_a and run_b):
-        raise click.UsageError("the name of a run is empty; name a directory, a file or a glob for each")
     if run_a == run_b == STANDARD_INPUT:
         raise click.UsageError("only one of the runs can come on standard input")
     hints = Hints(rank_pattern)

@@ -11,13 +11,14 @@ import click
 from roundk.analyze import diagnose, sources
 from roundk.analyze.case import build
 from roundk.analyze.commands import printing
+from roundk.analyze.commands.options import not_empty
 from roundk.analyze.links.view import view
 from roundk.analyze.output import links as text
 from roundk.analyze.output import linksjson
 
 
 @click.command("links")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=not_empty)
 @click.option(
     "--format",
     "form",

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
+
+
+def not_empty(ctx: click.Context | None, param: click.Parameter | None, value: Any) -> Any:
+    """The value, or an error for the empty name that a variable leaves which was not set."""
+    if value is not None and any(not str(one).strip() for one in (value if isinstance(value, tuple) else (value,))):
+        raise click.BadParameter("is empty; was a variable not set?", ctx, param)
+    return value
 
 
 def _compiled(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[str] | None:

@@ -11,6 +11,7 @@ import click
 
 from roundk.analyze import sources
 from roundk.analyze.commands import printing
+from roundk.analyze.commands.options import not_empty
 from roundk.analyze.commands.options import rank_pattern as rank_pattern_option
 from roundk.analyze.output import inventory
 from roundk.analyze.sources.inputs import Hints
@@ -19,7 +20,7 @@ from roundk.tracer.errors import RoundkError
 
 
 @click.command("show")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=not_empty)
 @click.option(
     "--export",
     type=click.Path(file_okay=False, path_type=pathlib.Path),

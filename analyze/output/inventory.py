@@ -63,7 +63,8 @@ def _inputs(trace: Trace, parts: Sequence[Part]) -> list[str]:
 
 
 def _ranks(trace: Trace) -> list[str]:
-    size = "an unknown number" if trace.world_size is None else f"{trace.world_size:,}"
+    least = "" if trace.is_size_told else "at least "
+    size = "an unknown number" if trace.world_size is None else f"{least}{trace.world_size:,}"
     lines = [_line("Ranks", f"{_with_data(trace):,} of {size} with data")]
     for word, label in (
         ("present", "with calls"),

@@ -88,8 +88,9 @@ def test_stacks_that_differ_outside_torch_are_different_sites(tmp_path):
 # Schemas
 
 
-def test_torch_2_2_is_a_bare_list(tmp_path):
-    listed = [
+def bare_list():
+    """A dump of torch 2.2."""
+    return [
         {
             "pg_id": 0,
             "seq_id": number,
@@ -103,6 +104,15 @@ def test_torch_2_2_is_a_bare_list(tmp_path):
         }
         for number in (4, 5)
     ]
+
+
+def test_the_highest_rank_seen_is_no_world_size(tmp_path):
+    part = load(tmp_path, {f"nccl_trace_rank_{rank}": bare_list() for rank in (0, 2)})
+    assert "2 of at least 3 with data" in inventory.render(merge([part], None, tmp_path, []), [part])
+
+
+def test_torch_2_2_is_a_bare_list(tmp_path):
+    listed = bare_list()
     part = load(tmp_path, {"nccl_trace_rank_0": listed, "nccl_trace_rank_1": listed})
     assert rows(part.calls, "rank", "seq", "enter_ns", "numel", "bytes_in", "outcome") == [
         (rank, seq, T0 + 1000 * seq, 3, None, "completed") for rank in (0, 1) for seq in (4, 5)
