@@ -25,7 +25,7 @@ class Word(NamedTuple):
 
 def generation(line: _Line) -> tuple[str, int]:
     """Job and torchelastic restart count that a line belongs to."""
-    return (str(line.get("job", "")), int(line.get("attempt", 0)))
+    return (str(line.get("job") or ""), int(line.get("attempt") or 0))
 
 
 class Ends:

@@ -28,7 +28,7 @@ _Numbers = np.ndarray[Any, Any]
 class Sampler(NamedTuple):
     """One sampler's files: its side file's name in the run directory and its lines, its segments in order.
 
-    The lines are those that `link_lines.sorted_out` has found good.
+    The lines are those that `side_lines.sorted_out` has found good.
     """
 
     source: str

@@ -8,9 +8,10 @@ Source: CPython 3.11 to 3.14, Modules/faulthandler.c and Python/traceback.c (`_P
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
+
+from roundk.tracer import side_lines
 
 _THREAD = re.compile(r"(Current thread|Thread) 0x([0-9a-f]+)(?: \[[^\]]*\])? \(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -28,7 +29,7 @@ def read(text: str, main_thread: int | None) -> list[dict[str, Any]]:
     for line in text.splitlines():
         if line.startswith("{"):
             mark = _mark(line)
-            trigger, what = mark.get("kind", "term"), str(mark.get("why", ""))
+            trigger, what = mark.get("kind") or "term", mark.get("why") or ""
             threads.clear()
         elif line.startswith("Timeout ("):
             trigger, what = "timer", "the interpreter was not let go"
@@ -49,11 +50,9 @@ def read(text: str, main_thread: int | None) -> list[dict[str, Any]]:
 
 
 def _mark(line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:  # killed while it was written
-        return {}
-    return found if isinstance(found, dict) else {}
+    """What a headline tells; nothing where the process was killed while it was written."""
+    good, _ = side_lines.sorted_out([(1, side_lines.object_of(line))], side_lines.MARK)
+    return good[0] if good else {}
 
 
 def _row(mark: dict[str, Any], trigger: str, what: str, thread: int, main_thread: int | None) -> dict[str, Any]:

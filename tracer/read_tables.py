@@ -44,12 +44,12 @@ class Process:
     @property
     def started_ns(self) -> int:
         """Unix time at which recording began; 0 where the file does not tell."""
-        return int(self.header.get("time_ns", 0))
+        return int(self.header.get("time_ns") or 0)
 
     @property
     def generation(self) -> tuple[str, int]:
         """Job and torchelastic restart count."""
-        return (str(self.header.get("job", "")), int(self.header.get("attempt", 0)))
+        return read_ends.generation(self.header)
 
 
 class Tables(NamedTuple):
@@ -78,9 +78,12 @@ def tables_of(
 ) -> Tables:
     """Tables of the last start of the job's ranks."""
     ends = read_ends.Ends(agents, launchers, early)
-    last, attempts = _last_generation(processes, ends.of_ranks)
+    last, attempts, began_ns = _last_generation(processes, ends.of_ranks)
     by_rank = {
-        process.rank: process for process in sorted(processes, key=lambda p: p.started_ns) if process.generation == last
+        process.rank: process
+        for process in sorted(processes, key=lambda p: p.started_ns)
+        # Whoever's first line is lost is of the last start where it still lived in it.
+        if process.generation == last or (not process.header and process.alive_ns >= began_ns)
     }
     ends.keep(last)
     world_size = max(_sizes(by_rank, ends.of_ranks), default=None)
@@ -112,11 +115,14 @@ def tables_of(
     )
 
 
-def _last_generation(processes: list[Process], told: list[_Line]) -> tuple[tuple[str, int], int]:
-    started = {process.generation: process.started_ns for process in sorted(processes, key=lambda p: p.started_ns)}
+def _last_generation(processes: list[Process], told: list[_Line]) -> tuple[tuple[str, int], int, int]:
+    """The last start of the ranks, how many starts there were, and when the first rank of the last one began."""
+    known = sorted((process for process in processes if process.header), key=lambda p: p.started_ns)
+    started = {process.generation: process.started_ns for process in known}
     for line in told:
-        started.setdefault(read_ends.generation(line), int(line["time_ns"]))
-    return max(started, key=lambda generation: (started[generation], generation[1]), default=("", 0)), len(started)
+        started.setdefault(read_ends.generation(line), int(line.get("time_ns") or 0))
+    last = max(started, key=lambda generation: (started[generation], generation[1]), default=("", 0))
+    return last, len(started), min((p.started_ns for p in known if p.generation == last), default=0)
 
 
 def _sizes(by_rank: dict[int, Process], ends: list[_Line]) -> list[int]:
@@ -174,7 +180,7 @@ class _Merge:
 
     def _group(self, line: _Line, rank: int) -> int:
         members = json.dumps(line["ranks"])
-        key = (int(line.get("epoch", 0)), str(line["name"]), members)
+        key = (int(line.get("epoch") or 0), str(line["name"]), members)
         number = self._groups.get(key)
         if number is None:
             number = self._groups[key] = len(self._groups)
@@ -182,8 +188,8 @@ class _Merge:
                 {
                     "group": number,
                     "name": line["name"],
-                    "desc": line.get("desc", ""),
-                    "backend": line.get("backend", ""),
+                    "desc": line.get("desc") or "",
+                    "backend": line.get("backend") or "",
                     "ranks": [
                         r for first, count, step in line["ranks"] for r in range(first, first + count * step, step)
                     ],
@@ -241,7 +247,7 @@ def _table(rank: int, columns: dict[str, Any], groups: Any, sites: Any, signatur
     rows = len(groups)
     ids = columns["signature"]
     distinct = {int(i): signatures.get(int(i), {}) for i in np.unique(ids)}
-    named = {i: str(line.get("op", "unknown")) for i, line in distinct.items()}
+    named = {i: str(line.get("op") or "unknown") for i, line in distinct.items()}
     op = np.array(
         [named[int(i)] if name == "unknown" else name for name, i in zip(columns["op"], ids, strict=True)], dtype=object
     )
@@ -298,7 +304,7 @@ def _rank_row(rank: int, process: Process | None, counts: _Counts | None, ends: 
     if process is None or counts is None:
         return row | ends.without_files(rank)
     row |= {
-        "host": process.header.get("host", process.host),
+        "host": process.header.get("host") or process.host,
         "pid": process.pid,
         "data": "truncated" if counts.cut else "present" if counts.calls else "empty",
         "calls": counts.calls,
@@ -316,7 +322,7 @@ def _rank_row(rank: int, process: Process | None, counts: _Counts | None, ends: 
 
 
 def _why_off(process: Process) -> str | None:
-    if not process.header:
+    if not (process.header or process.of("group")):
         return "its side file is empty, as on a full disk"
     return next((line.get("why") for line in process.of("off")), None)
 

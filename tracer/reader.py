@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from roundk.tracer import files as regular
-from roundk.tracer import link_lines, read_links, rundir, schema, words
+from roundk.tracer import read_links, rundir, schema, side_lines, words
 from roundk.tracer.errors import RunError
 from roundk.tracer.read_tables import Process, Tables, tables_of
 
@@ -29,8 +29,6 @@ HOST_FILES = ("rank-*-*.jsonl", "launcher-*.jsonl", "links-*.jsonl")
 """Patterns of files by which a host's folder, and so a run directory without its first file, is known."""
 
 _SEGMENT = re.compile(r"((?:rank-\d+|links)-\d+(?:\.\d+)?)-\d+\.arrow")
-_SURROGATE = "\\ud"
-"""How JSON spells half a character: Python's sign for a byte that is no text, or one of the two of an emoji."""
 _LINKS = re.compile(r"links-\d+(?:\.\d+)?\.jsonl")
 
 
@@ -141,7 +139,7 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, counters: pa.Table, 
         steps=tables.steps,
         counters=counters,
         world_size=tables.world_size,
-        command=tuple(last.get("command", ())),
+        command=tuple(last.get("command") or ()),
         started_ns=min((int(line["time_ns"]) for line in starts), default=None),
         ended_ns=max(int(line["time_ns"]) for line in ends) if ended else None,
         exit_code=next((int(line["code"]) for line in reversed(ends) if line["code"]), 0) if ended else None,
@@ -209,19 +207,19 @@ class _Files:
             if match := _SEGMENT.fullmatch(name):
                 segments.setdefault(match[1], []).append(str(folder / name))
         launchers: list[tuple[str, list[dict[str, Any]]]] = []
-        self._read_kind(folder, names, "launcher-", launchers)
+        self._read_kind(folder, names, "launcher-", side_lines.PARENT, launchers)
         launchers, began = _of_this_run(launchers)
         self.launchers += launchers
-        self._read_kind(folder, names, "agent-", self.agents, began)
-        self._read_kind(folder, names, "early-", self.early, began)
+        self._read_kind(folder, names, "agent-", side_lines.PARENT, self.agents, began)
+        self._read_kind(folder, names, "early-", side_lines.EARLY, self.early, began)
         for name in names:
             if _LINKS.fullmatch(name):
-                lines = self._link_lines(folder / name)
+                lines = self._lines(folder / name, side_lines.SAMPLER)
                 own = segments.pop(name.removesuffix(".jsonl"), [])
-                if link_lines.began_ns(lines) >= began:
+                if side_lines.began_ns(lines) >= began:
                     self.samplers.append(read_links.Sampler(f"{host}/{name}", host, lines, own))
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
-            lines = self._lines(folder / name)
+            lines = self._lines(folder / name, side_lines.RANK)
             stem = name.removesuffix(".jsonl")
             stacks = self._text(folder / f"{stem}.stacks")
             process = Process(f"{host}/{name}", rank, pid, host, lines, segments.pop(stem, []), stacks)
@@ -237,6 +235,7 @@ class _Files:
         folder: pathlib.Path,
         names: list[str],
         prefix: str,
+        kinds: side_lines.Kinds,
         into: list[tuple[str, list[dict[str, Any]]]],
         since_ns: int = 0,
     ) -> None:
@@ -244,7 +243,7 @@ class _Files:
         read = [
             (
                 f"{regular.name_of(folder.name)}/{name}",
-                [line for line in self._lines(folder / name) if line.get("time_ns", 0) >= since_ns],
+                [line for line in self._lines(folder / name, kinds) if (line.get("time_ns") or 0) >= since_ns],
             )
             for name in found
         ]
@@ -270,20 +269,9 @@ class _Files:
             self.unreadable.append(Problem(_relative(self._run, path), str(error.strerror)))
             return None
 
-    def _lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
-        """The lines of a file with their number under `at`; a line that is not whole ends it and is told."""
-        lines: list[dict[str, Any]] = []
-        for number, line in self._parsed(path):
-            if line is None:
-                why = f"line {number} is not whole; it and what follows are left out"
-                self.unreadable.append(Problem(_relative(self._run, path), why))
-                break
-            lines.append({**line, "at": number})
-        return lines
-
-    def _link_lines(self, path: pathlib.Path) -> list[dict[str, Any]]:
-        """The lines of a link sampler's file that can be used; the first of the others is told with their number."""
-        lines, bad = link_lines.sorted_out(self._parsed(path))
+    def _lines(self, path: pathlib.Path, kinds: side_lines.Kinds) -> list[dict[str, Any]]:
+        """The lines of a file that can be used; the first of the others is told with their number."""
+        lines, bad = side_lines.sorted_out(self._parsed(path), kinds)
         if bad:
             more = f"; so {_others(len(bad) - 1)}" if len(bad) > 1 else ""
             why = f"this line is left out: {bad[0].why}{more}"
@@ -294,36 +282,7 @@ class _Files:
         """Number and content of each line of a file; None: it is no whole JSON object."""
         for number, raw in enumerate(self._text(path).split("\n"), start=1):
             if raw.strip("\0 "):
-                yield number, _object_of(raw)
-
-
-def _object_of(raw: str) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-        if _SURROGATE in raw.lower():
-            line = _written_out(line)
-    except (ValueError, RecursionError):  # no JSON; brackets in brackets by the thousand
-        return None
-    return line if isinstance(line, dict) else None
-
-
-def _written_out(value: Any) -> Any:
-    """The same with what is no text, as in a name of bytes that are no UTF-8, written out.
-
-    No table and no report takes half a character, and one such name must not cost the rest.
-    """
-    if isinstance(value, dict):
-        return {_written_out(key): _written_out(inside) for key, inside in value.items()}
-    if isinstance(value, list):
-        return [_written_out(inside) for inside in value]
-    return _text_of(value) if isinstance(value, str) else value
-
-
-def _text_of(text: str) -> str:
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # not of Python's names of bytes, but half a pair
-        return text.encode("utf-8", "backslashreplace").decode()
+                yield number, side_lines.object_of(raw)
 
 
 def _others(count: int) -> str:

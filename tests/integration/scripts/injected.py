@@ -30,7 +30,7 @@ BEHIND = tuple(
     f"roundk.tracer.{name}"
     for name in (
         "files",
-        "link_lines",
+        "side_lines",
         "make_template",
         "reader",
         "read_calls",

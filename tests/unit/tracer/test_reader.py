@@ -143,8 +143,8 @@ def test_a_side_file_cut_in_a_line_is_read_up_to_it(tmp_path):
     text = path.read_text().rstrip("\n")
     path.write_text(text[:-3])
     run = reader.read_run(tmp_path)
-    assert [problem.path for problem in run.unreadable] == ["node-a/rank-00000-100.jsonl"]
-    assert "line 5" in run.unreadable[0].why
+    assert [problem.path for problem in run.unreadable] == ["node-a/rank-00000-100.jsonl:5"]
+    assert "not whole" in run.unreadable[0].why
     assert table(run, "calls")["site"].to_list() == [None], "the site's line is the one that is cut"
     assert rank.segment.rows == 4096
 

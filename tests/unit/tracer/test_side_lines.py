@@ -1,9 +1,11 @@
-"""Lines of a link sampler's file that a disk or another program has changed: told by file and line, the rest read."""
+"""Lines of a run's files that a disk or another program has changed: told by file and line, the rest read."""
 
 from __future__ import annotations
 
 import copy
 import json
+import pathlib
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ import sysfs_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundk.tracer import link_lines, links, reader, rundir, schema, words
+from roundk.tracer import links, reader, rundir, schema, side_lines, words
 
 LINES = [
     {"kind": "alive", "time_ns": 2},
@@ -62,10 +64,8 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_whatever_a_line_holds_the_rest_is_read(recorded, data):
-    run, file, lines = recorded
+def spoilt(data, lines):
+    """The lines with one to three of them changed in some way."""
     changed = copy.deepcopy(lines)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(changed) - 1))
@@ -79,6 +79,14 @@ def test_whatever_a_line_holds_the_rest_is_read(recorded, data):
             changed[at][key][0:1] = [data.draw(ODD)]
         else:
             del changed[at][key]
+    return changed
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_whatever_a_line_holds_the_rest_is_read(recorded, data):
+    run, file, lines = recorded
+    changed = spoilt(data, lines)
     changed = [json.dumps(line) for line in changed]
     write(file, changed)
     found = reader.read_run(run)
@@ -86,16 +94,122 @@ def test_whatever_a_line_holds_the_rest_is_read(recorded, data):
     found.counters.validate(full=True)
     found.facts.validate(full=True)
     assert all(pa.scalar(text).as_py() for text in found.facts["text"].to_pylist())
-    _, bad = link_lines.sorted_out(
-        (number, line if isinstance(line := json.loads(raw), dict) else None) for number, raw in enumerate(changed, 1)
+    _, bad = side_lines.sorted_out(
+        (
+            (number, line if isinstance(line := json.loads(raw), dict) else None)
+            for number, raw in enumerate(changed, 1)
+        ),
+        side_lines.SAMPLER,
     )
     told = [problem.path for problem in found.unreadable]
     assert told == ([f"{file.relative_to(run)}:{bad[0].at}"] if bad else [])
 
 
+SAMPLE = pathlib.Path(__file__).parents[3] / "sample_traces" / "never_entered"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A copy of a recorded job of torchrun with four ranks, one of which never entered its last round."""
+    return pathlib.Path(shutil.copytree(SAMPLE, tmp_path_factory.mktemp("job") / "run"))
+
+
+@pytest.fixture
+def change(job):
+    """Change a line of a file of the job, given by how its name begins and the line's kind."""
+    kept = {}
+
+    def change(name, kind, /, **fields):
+        [file] = job.glob(f"node-a/{name}*.jsonl")
+        kept[file] = file.read_text()
+        lines = objects(kept[file])
+        at = next(at for at, line in enumerate(lines) if line["kind"] == kind)
+        write(file, [*lines[:at], {**lines[at], **fields}, *lines[at + 1 :]])
+        return f"{file.relative_to(job)}:{at + 1}"
+
+    yield change
+    for file, text in kept.items():
+        file.write_text(text)
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines() if line.strip("\0 ")]
+
+
+def calls_of(run, but=None):
+    rows = run.calls.select(["rank", "op", "seq", "enter_ns", "end_ns"]).to_pylist()
+    return [row for row in rows if row["rank"] != but]
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_whatever_the_lines_of_a_rank_or_a_parent_hold_the_rest_is_read(job, data):
+    whole = reader.read_run(job)
+    file = data.draw(st.sampled_from(sorted(job.glob("node-a/*.jsonl"))))
+    text = file.read_text()
+    try:
+        write(file, [json.dumps(line) for line in spoilt(data, objects(text))])
+        found = reader.read_run(job)
+    finally:
+        file.write_text(text)
+    for name in ("calls", "groups", "ranks", "sites", "facts", "stacks", "steps"):
+        table = getattr(found, name)
+        assert table.schema == getattr(schema, name.upper())
+        table.validate(full=True)
+    rank = int(file.name.split("-")[1]) if file.name.startswith("rank-") else None
+    told = {problem.path.partition(":")[0] for problem in found.unreadable}
+    assert told <= {str(file.relative_to(job))}
+    if found.attempts == whole.attempts:
+        assert calls_of(found, but=rank) == calls_of(whole, but=rank)
+
+
+def test_a_damaged_place_costs_the_place(change, job):
+    where = change("rank-00000", "site", line="nineteen")
+    found = reader.read_run(job)
+    why = 'this line is left out: `line` is "nineteen", not the number of a line'
+    assert [(one.path, one.why) for one in found.unreadable] == [(where, why)]
+    mine = [row["site"] for row in found.calls.select(["rank", "site"]).to_pylist() if row["rank"] == 0]
+    assert None in mine
+    assert set(mine) != {None}
+
+
+def test_calls_of_a_damaged_group_are_counted_as_lost(change, job):
+    change("rank-00000", "group", ranks=[[0, 10**12, 1]])
+    found = reader.read_run(job)
+    lost = dict(zip(found.ranks["rank"].to_pylist(), found.ranks["calls_lost"].to_pylist(), strict=True))
+    assert lost[0] > 0
+    assert lost[1] == lost[2] == lost[3] == 0
+
+
+@pytest.mark.parametrize("fields", [{"kind": None}, {"attempt": "first"}, {"time_ns": -5}])
+def test_a_rank_whose_first_line_is_damaged_keeps_its_calls(change, job, fields):
+    whole = reader.read_run(job)
+    where = change("rank-00002", "process", **fields)
+    found = reader.read_run(job)
+    assert [one.path for one in found.unreadable] == [where]
+    assert calls_of(found) == calls_of(whole)
+    assert (found.world_size, found.attempts) == (4, whole.attempts)
+
+
+@pytest.mark.parametrize("size", [2**40, -1, "4"])
+def test_a_world_size_beyond_reason_is_no_size(change, job, size):
+    change("rank-00001", "process", world_size=size)
+    found = reader.read_run(job)
+    assert (found.world_size, len(found.ranks)) == (4, 4)
+
+
+def test_an_end_that_a_parent_tells_is_read_behind_a_damaged_line(change, job):
+    whole = reader.read_run(job)
+    change("agent-", "exit", pid=None)
+    found = reader.read_run(job)
+    assert found.ranks["exit_signal"].to_pylist()[1:] == whole.ranks["exit_signal"].to_pylist()[1:]
+    assert 15 in whole.ranks["exit_signal"].to_pylist()[1:]
+
+
 def test_lines_as_the_sampler_writes_them_are_good(recorded):
-    assert link_lines.sorted_out(enumerate(recorded[2], 1))[1] == []
-    assert link_lines.sorted_out(enumerate(LINES, 1)) == ([{**line, "at": at} for at, line in enumerate(LINES, 1)], [])
+    assert side_lines.sorted_out(enumerate(recorded[2], 1), side_lines.SAMPLER)[1] == []
+    good, bad = side_lines.sorted_out(enumerate(LINES, 1), side_lines.SAMPLER)
+    assert (good, bad) == ([{**line, "at": at} for at, line in enumerate(LINES, 1)], [])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +233,7 @@ def test_lines_as_the_sampler_writes_them_are_good(recorded):
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_line_is_told(line, key, value, why):
-    good, bad = link_lines.sorted_out([(7, {**LINES[line], key: value})])
+    good, bad = side_lines.sorted_out([(7, {**LINES[line], key: value})], side_lines.SAMPLER)
     assert [one.why for one in bad] == ([why] if why else [])
     assert all(one.at == 7 for one in bad)
     assert len(good) == (why is None)
@@ -127,14 +241,16 @@ def test_what_is_wrong_with_a_line_is_told(line, key, value, why):
 
 @pytest.mark.parametrize("line", range(len(LINES)))
 def test_a_line_that_lacks_its_kind_is_left_out(line):
-    _, bad = link_lines.sorted_out([(1, {key: value for key, value in LINES[line].items() if key != "kind"})])
+    lacking = {key: value for key, value in LINES[line].items() if key != "kind"}
+    _, bad = side_lines.sorted_out([(1, lacking)], side_lines.SAMPLER)
     assert [one.why for one in bad] == ["`kind` is missing"]
 
 
 def test_an_id_is_given_once():
-    good, bad = link_lines.sorted_out(enumerate([LINES[2], {**LINES[2], "id": 2}, {**LINES[2], "id": 3}], 1))
+    lines = [LINES[2], {**LINES[2], "id": 2}, {**LINES[2], "id": 3}]
+    good, bad = side_lines.sorted_out(enumerate(lines, 1), side_lines.SAMPLER)
     assert [line["id"] for line in good] == [1, 3]
-    assert bad == [link_lines.Bad(2, "line 1 gives the same id")]
+    assert bad == [side_lines.Bad(2, "line 1 gives the same id")]
 
 
 def test_bad_lines_are_told_by_file_and_line_and_those_behind_are_read(recorded):
