@@ -71,6 +71,13 @@ def test_ctrl_c_on_a_hung_job_tells_where_the_missing_rank_was():
     assert any("SIGINT was forwarded" in e.what for e in report.verdicts[0].evidence)
 
 
+def test_ctrl_c_is_one_where_a_rank_left_nothing():
+    job = interrupted(Job(5).rounds(5, only=range(4)), after=20, without=(1, 4))
+    job.rank(4, data="missing", exception_type=None, exception_ns=None, exit_code=None, exit_ns=None, exit_source=None)
+    report = told(job, "a")
+    assert any(v.culprit_ranks == (1,) and v.detail == "BUSY" for v in report.verdicts), report.verdicts
+
+
 def test_without_a_signal_an_interrupt_of_one_rank_is_its_end():
     job = interrupted(Job().rounds(5), after=20)
     report = job.report(ended=job.clock + 1, exit_code=1)
