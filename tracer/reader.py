@@ -280,7 +280,8 @@ class _Files:
 
     def _parsed(self, path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
         """Number and content of each line of a file; None: it is no whole JSON object."""
-        for number, raw in enumerate(self._text(path).split("\n"), start=1):
+        written = self._text(path).rstrip("\0 \n")  # files are made larger than what is in them
+        for number, raw in enumerate(written.split("\n"), start=1):
             if raw.strip("\0 "):
                 yield number, side_lines.object_of(raw)
 

@@ -162,10 +162,13 @@ def plain(text: str) -> str:
 
 def last_time(text: str) -> clock.Stamp | None:
     """The time of the last line that has one in front: a date anywhere in a line may be any date."""
-    for line in reversed(text.split("\n")):
-        if _MAY_TELL.search(line) is not None and (at := strip(plain(line), NOTHING)[0].at) is not None:
-            return at
-    return None
+    return next((at for line in reversed(text.split("\n")) if (at := _time_in_front(line)) is not None), None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _time_in_front(line: str) -> clock.Stamp | None:
+    """The time of one line. What stands before a line stands before the next ones too: it is asked for again soon."""
+    return None if _MAY_TELL.search(line) is None else strip(plain(line), NOTHING)[0].at
 
 
 def strip(text: str, head: Head, begin: int = 0) -> tuple[Head, int]:
