@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import contextlib
 import json
+import multiprocessing
 import pathlib
 import shutil
 import sys
@@ -104,7 +105,8 @@ def run(seeds, jobs, kept=None):
     """Outcomes of these seeds; each is written to the open file `kept` too, as it comes."""
     with contextlib.ExitStack() as stack:
         if jobs > 1:
-            pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(jobs))
+            fresh = multiprocessing.get_context("spawn")  # what forks has threads by now
+            pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(jobs, mp_context=fresh))
             found = pool.map(outcome, seeds, chunksize=20)
         else:
             found = map(outcome, seeds)

@@ -17,7 +17,7 @@ RANK = int(os.environ.get("FAULT_RANK", "1"))
 ROUND = int(os.environ.get("FAULT_ROUND", "6"))
 ROUNDS = int(os.environ.get("ROUNDS", "10"))
 PAUSE_S = float(os.environ.get("FAULT_PAUSE_S", "0.3"))
-TIMEOUT_S = float(os.environ.get("GROUP_TIMEOUT_S", "15"))
+TIMEOUT_S = float(os.environ.get("GROUP_TIMEOUT_S", "10"))
 
 
 def mine(rank: int, number: int) -> bool:
