@@ -82,7 +82,8 @@ class Groups:
         self.by_name: dict[str, Group] = {}
         self._side = side
         self._lock = threading.Lock()
-        self._made = 0
+        self._numbers = itertools.count(1)
+        """Each is given once, whatever interrupts: a signal handler that makes a group too, another thread."""
         self._epoch = 0
         self._control: dict[tuple[str, tuple[int, ...]], Group] = {}
         self.shortest_timeout_s = float("inf")
@@ -113,11 +114,11 @@ class Groups:
     def _define(
         self, name: str, desc: str, backend: str, ranks: Sequence[int], size: int, *, is_gloo_on_cpu: bool = False
     ) -> Group:
-        self._made += 1
+        number = next(self._numbers)
         self._side.append(
             {
                 "kind": "group",
-                "id": self._made,
+                "id": number,
                 "name": name,
                 "desc": desc,
                 "backend": backend,
@@ -126,7 +127,7 @@ class Groups:
                 "ranks": runs(ranks),
             }
         )
-        return Group(self._made, ranks, is_gloo_on_cpu=is_gloo_on_cpu)
+        return Group(number, ranks, is_gloo_on_cpu=is_gloo_on_cpu)
 
     def destroyed(self, name: str | None) -> None:
         """Forget a destroyed group; None: all of them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -76,6 +77,8 @@ class Recorder:
         self.groups = Groups(self.side)
         self._sites = sites.Sites(self.side)
         self._signatures: dict[Any, Signature] = {}
+        self._numbers = itertools.count(1)
+        """Of signatures. Each is given once, whatever interrupts: a signal handler with calls of its own, a thread."""
         self._unbox = torch.distributed.Work.unbox
         self.pending = pending
         self.device = DeviceTimes(torch.cuda, harmless_to_captures)
@@ -264,8 +267,8 @@ class Recorder:
             full = segment
 
     def _new_signature(self, key: Any, plan: Plan, args: tuple[Any, ...]) -> Signature:
-        known = len(self._signatures)
-        signature, line = plan.describe(args, known + 1 if known < _MOST_SIGNATURES else 0)
+        is_kept = len(self._signatures) < _MOST_SIGNATURES
+        signature, line = plan.describe(args, next(self._numbers) if is_kept else 0)
         if signature.id:
             self.side.append(line)
             self._signatures[key] = signature

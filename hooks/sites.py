@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -61,6 +62,7 @@ class Sites:
         self._codes: dict[int, CodeType] = {}
         self._ids: dict[int, dict[int, int] | None] = {}
         self._places: dict[tuple[str, int, str], int] = {}
+        self._numbers = itertools.count(1)
 
     def here(self) -> int:
         """Id of the place that the caller's caller was called from; 0: no frame of the user's.
@@ -95,7 +97,7 @@ class Sites:
         place = (code.co_filename, line, code.co_qualname)
         number = self._places.get(place)
         if number is None:
-            number = self._places[place] = len(self._places) + 1
+            number = self._places[place] = next(self._numbers)
             frames = _frames(frame)
             self._side.append(
                 {

@@ -32,6 +32,7 @@ def recorded(tmp_path):
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=300)
         found = reader.read_run(tmp_path / "run")
+        assert found.unreadable == ()
         names = dict(zip(found.groups["group"].to_pylist(), found.groups["name"].to_pylist(), strict=True))
         calls = pl.from_arrow(found.calls).filter(pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce"]))
         return calls.with_columns(name=pl.col("group").replace_strict(names, return_dtype=pl.String))
@@ -45,6 +46,7 @@ def test_calls_of_a_signal_handler_in_the_middle_of_others(recorded, how):
     from_cpp = calls.filter(pl.col("numel") >= 100)
     assert (from_cpp["name"] == (from_cpp["numel"] - 100).cast(pl.String)).all()
     assert from_cpp["reduce_op"].null_count() == from_cpp.height
+    assert calls["shapes"].cast(pl.String).to_list() == [f"[[{numel}]]" for numel in calls["numel"]]
     ours = calls.filter(pl.col("numel") < 100).with_columns(code=pl.col("numel") - 1)
     assert ours.height > 100
     assert ours["name"].to_list() == [str(code // 4) for code in ours["code"]]
