@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
 
-from roundk.analyze import clocks, coalesced, control, kills
+from roundk.analyze import clocks, coalesced, control, end_signal, kills
 from roundk.analyze.calls import ready
-from roundk.analyze.endings import FROM_OUTSIDE, Ending, How, endings
+from roundk.analyze.endings import Ending, How, endings
 from roundk.analyze.frontier import frontier
 from roundk.analyze.pairs import aligned
-from roundk.analyze.phrases import NS_PER_MS, NS_PER_S, group_text, place
+from roundk.analyze.phrases import NS_PER_S, group_text, place
 from roundk.analyze.rounds import rounds
 from roundk.analyze.stacks import Dump, main_threads
 from roundk.analyze.stops import Stop, stops
-from roundk.analyze.told import Told, told
+from roundk.analyze.told import Told
 from roundk.analyze.trace import Trace
 from roundk.analyze.troubles import Trouble, troubles
 from roundk.tracer import words
@@ -36,12 +36,6 @@ MANY_SHARE: Final = 0.05
 
 START_FLOOR_NS: Final = 10 * NS_PER_S
 """The same for the making and destroying of groups: importing torch and a last save take their time."""
-
-TOGETHER_NS: Final = 5 * NS_PER_S
-"""Within this time of each other the launchers of all hosts are told to end where somebody ends a whole job."""
-
-NOTED_NS: Final = 300 * NS_PER_MS
-"""A launcher notes a signal after it has passed it on, and a killed rank's last sign of life lies before its end."""
 
 _SIDE: Final = ".jsonl"
 """Side file of a process in a run directory: groups, places and ends; its calls are in STEM-<n>.arrow."""
@@ -119,6 +113,7 @@ class Case:
         dumps: The stacks of each rank's main thread, in the order in which they were written.
         now_ns: The time of the analysis.
         stall_ns: Age from which an open round of a living job counts as stuck.
+        told_to_end: The signal by which somebody ended the whole job.
     """
 
     trace: Trace
@@ -132,6 +127,7 @@ class Case:
     dumps: dict[int, tuple[Dump, ...]]
     now_ns: int
     stall_ns: int
+    told_to_end: Told | None = None
 
     @functools.cached_property
     def last_alive_ns(self) -> int:
@@ -183,31 +179,6 @@ class Case:
         """When the first waiting rank saw its call fail; None: none did."""
         failed = self.blocked.filter(pl.col("outcome") == "failed")["end_ns"].drop_nulls()
         return None if failed.is_empty() else _int(failed.min())
-
-    @functools.cached_property
-    def told_to_end(self) -> Told | None:
-        """The first signal of those with which somebody ended the whole job by its launchers, before anybody gave up.
-
-        Where but some hosts are told, as when one is taken away, the end of their ranks is where the trouble begins.
-        """
-        names = tuple(number.name for number in FROM_OUTSIDE)
-        first: dict[str | None, Told] = {}
-        for fact in told(self.trace, ("signal",)) or told(self.trace, ("elastic_told",)):
-            if fact.time_ns is not None and fact.text.startswith(names):
-                first.setdefault(fact.host, fact)
-        times = [fact.time_ns or 0 for fact in first.values()]
-        if not times or max(times) - min(times) > TOGETHER_NS:
-            return None
-        hosts = {ending.host for ending in self.endings.values()} - {None}  # of a rank without files nobody tells
-        one_is_spared = None not in first and not hosts <= set(first)
-        gave_up_before = self.gave_up_ns is not None and self.gave_up_ns < min(times) - NOTED_NS
-        return None if one_is_spared or gave_up_before else min(first.values(), key=lambda fact: fact.time_ns or 0)
-
-    def was_told_to_end(self, ending: Ending) -> bool:
-        """The rank ended because the whole job was ended; why that was done is another question."""
-        if self.told_to_end is None or not ending.from_outside:
-            return False
-        return ending.at_ns is None or ending.at_ns >= (self.told_to_end.time_ns or 0) - NOTED_NS
 
     @functools.cached_property
     def timed_out(self) -> bool:
@@ -356,7 +327,7 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
     reach = _without_timed_out(
         trace, frontier(calls.lazy(), members.lazy(), trace.ranks.lazy(), counters.lazy()).collect()
     )
-    return Case(
+    case = Case(
         trace=trace,
         calls=calls,
         rounds=rounds(calls.lazy(), members.lazy()).collect(),
@@ -369,6 +340,8 @@ def build(trace: Trace, *, now_ns: int, stall_ns: int) -> Case:
         now_ns=now_ns,
         stall_ns=stall_ns,
     )
+    end = end_signal.told_to_end(trace, case.endings, calls, case.gave_up_ns)
+    return case if end is None else replace(case, endings=end_signal.because_of(case.endings, end), told_to_end=end)
 
 
 def _without_timed_out(trace: Trace, reach: pl.DataFrame) -> pl.DataFrame:

@@ -63,6 +63,7 @@ class Ending:
         data: What there is of its recording: present, empty, truncated or missing.
         fatal: The stack that a fatal signal of its own doing left.
         is_timed: When it ended is told; else `at_ns` is but its last sign of life.
+        told: What told the whole job to end before this rank did; None: nothing.
     """
 
     rank: int
@@ -83,6 +84,7 @@ class Ending:
     source: str
     fatal: stacks.Dump | None = None
     is_timed: bool = True
+    told: str | None = None
 
     @property
     def told_ns(self) -> int | None:
@@ -96,10 +98,15 @@ class Ending:
 
     @property
     def from_outside(self) -> bool:
-        """It was ended by a signal that is sent to whole jobs."""
-        if self.how is How.EXCEPTION:
-            return (self.exception_type or "").rpartition(".")[2] in INTERRUPTS
-        return self.how is How.SIGNAL and self.signal in FROM_OUTSIDE
+        """It was ended by a signal that is sent to whole jobs, or after one was."""
+        if self.told is not None:
+            return True
+        return self.is_interrupt or (self.how is How.SIGNAL and self.signal in FROM_OUTSIDE)
+
+    @property
+    def is_interrupt(self) -> bool:
+        """It ended in the exception that such a signal is turned into."""
+        return self.how is How.EXCEPTION and (self.exception_type or "").rpartition(".")[2] in INTERRUPTS
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,7 +86,7 @@ def tables_of(
         if process.generation == last or (not process.header and process.alive_ns >= began_ns)
     }
     ends.keep(last)
-    world_size = max(_sizes(by_rank, ends.of_ranks), default=None)
+    world_size = _size(_sizes(by_rank, ends.of_ranks))
     merge = _Merge()
     parts = [merge.add(process) for _, process in sorted(by_rank.items())]
     rows = [
@@ -128,6 +128,11 @@ def _last_generation(processes: list[Process], told: list[_Line]) -> tuple[tuple
 def _sizes(by_rank: dict[int, Process], ends: list[_Line]) -> list[int]:
     lines = [*(process.header for process in by_rank.values()), *ends]
     return [int(line["world_size"]) for line in lines if line.get("world_size")]
+
+
+def _size(sizes: list[int]) -> int | None:
+    """What most processes say: one of them may be damaged."""
+    return max(Counter(sizes).items(), key=lambda one: (one[1], one[0]))[0] if sizes else None
 
 
 class _Counts(NamedTuple):

@@ -147,13 +147,18 @@ def _run(path: pathlib.Path, files: _Files, tables: Tables, counters: pa.Table, 
         attempts=tables.attempts,
         unreadable=unreadable,
         truncated=tables.truncated,
-        notes=(*_version_notes(files), *tables.notes),
+        notes=(*_version_notes(files), *_earlier_notes(files.earlier), *tables.notes),
     )
 
 
 def _with(facts: pa.Table, more: list[dict[str, Any]]) -> pa.Table:
     """Facts and more of them, by time."""
     return pa.concat_tables([facts, pa.Table.from_pylist(more, schema=schema.FACTS)]).sort_by("time_ns")
+
+
+def _earlier_notes(count: int) -> list[str]:
+    files = "1 file" if count == 1 else f"{count:,} files"
+    return [f"{files} of processes that were gone before the last run here began: not part of it"] if count else []
 
 
 def _version_notes(files: _Files) -> list[str]:
@@ -182,6 +187,8 @@ class _Files:
         self.early: list[tuple[str, list[dict[str, Any]]]] = []
         self.samplers: list[read_links.Sampler] = []
         self.unreadable: list[Problem] = []
+        self.earlier = 0
+        """Files of processes that were gone before the last run in this directory began."""
         try:
             entries = sorted(run.iterdir())
         except OSError as error:
@@ -216,16 +223,21 @@ class _Files:
             if _LINKS.fullmatch(name):
                 lines = self._lines(folder / name, side_lines.SAMPLER)
                 own = segments.pop(name.removesuffix(".jsonl"), [])
-                if side_lines.began_ns(lines) >= began:
+                if _sampler_began_ns(lines) >= began:
                     self.samplers.append(read_links.Sampler(f"{host}/{name}", host, lines, own))
+                else:
+                    self.earlier += 1
         for name, (rank, pid) in sorted(rundir.rank_files(str(folder)).items()):
             lines = self._lines(folder / name, side_lines.RANK)
             stem = name.removesuffix(".jsonl")
             stacks = self._text(folder / f"{stem}.stacks")
             process = Process(f"{host}/{name}", rank, pid, host, lines, segments.pop(stem, []), stacks)
             process.said_code = self._said_code(folder / f"{stem}.exit")
-            if process.started_ns >= began or not process.started_ns:
+            started = side_lines.began_ns(process.started_ns, process.alive_ns)
+            if started >= began or not process.started_ns:
                 self.processes.append(process)
+            else:
+                self.earlier += 1
         for stem, paths in segments.items():
             why = f"{len(paths)} segment(s) without the side file {stem}.jsonl, which names groups and places"
             self.unreadable.append(Problem(f"{host}/{stem}", why))
@@ -240,14 +252,12 @@ class _Files:
         since_ns: int = 0,
     ) -> None:
         found = [name for name in names if name.startswith(prefix) and name.endswith(".jsonl")]
-        read = [
-            (
-                f"{regular.name_of(folder.name)}/{name}",
-                [line for line in self._lines(folder / name, kinds) if (line.get("time_ns") or 0) >= since_ns],
-            )
-            for name in found
-        ]
-        into += read
+        for name in found:
+            lines = self._lines(folder / name, kinds)
+            if side_lines.last_ns(lines) >= since_ns:
+                into.append((f"{regular.name_of(folder.name)}/{name}", lines))
+            else:
+                self.earlier += 1
 
     def _text(self, path: pathlib.Path) -> str:
         """The text of a file; empty where there is none."""
@@ -294,11 +304,23 @@ def _of_this_run(
     launchers: list[tuple[str, list[dict[str, Any]]]],
 ) -> tuple[list[tuple[str, list[dict[str, Any]]]], int]:
     """A host's launchers that belong to its last run, and when that began: not those that were gone before it did."""
-    starts = {name: _last_time(lines, "start") for name, lines in launchers}
+    starts = {name: _began_ns(lines) for name, lines in launchers}
     last = max(starts.values(), default=0)
-    kept = [(name, lines) for name, lines in launchers if _last_time(lines, "start", "alive", "end") >= last]
+    kept = [(name, lines) for name, lines in launchers if side_lines.last_ns(lines) >= last]
     return kept, min((starts[name] for name, _ in kept), default=0)
 
 
-def _last_time(lines: list[dict[str, Any]], *kinds: str) -> int:
-    return max((int(line.get("time_ns") or 0) for line in lines if line.get("kind") in kinds), default=0)
+_LATE_NS = 5_000_000_000
+"""The sign of life is as old as this at most when the start is noted."""
+
+
+def _began_ns(lines: list[dict[str, Any]]) -> int:
+    """When a launcher began; 0 where its start is later than all that it did: a clock was put back, or damage."""
+    start = max((int(line["time_ns"]) for line in lines if line.get("kind") == "start"), default=0)
+    last = side_lines.last_ns(line for line in lines if line.get("kind") != "start")
+    return 0 if 0 < last < start - _LATE_NS else start
+
+
+def _sampler_began_ns(lines: list[dict[str, Any]]) -> int:
+    start = max((int(line["time_ns"]) for line in lines if line.get("kind") == "start"), default=0)
+    return side_lines.began_ns(start, side_lines.last_ns(lines))

@@ -18,8 +18,10 @@ _INT64: Final = 2**63
 _INT32: Final = 2**31
 _MOST_ID: Final = 1_048_576
 """Ids of counters: 16 times as many as a sampler gives. An array is as long as the largest."""
-_MOST_RANKS: Final = 16_777_216
-"""Sixteen times as many as the largest job; there is a row for each."""
+_MOST_RANKS: Final = 1_048_576
+"""More than the largest job has; there is a row for each."""
+_LONGEST_NS: Final = 366 * 86_400_000_000_000
+"""A year: no process of a job lives longer."""
 _MOST_LAG_MS: Final = 86_400_000
 """A day; a kernel keeps hardware counters for ten seconds at most."""
 _SURROGATE: Final = "\\ud"
@@ -62,12 +64,16 @@ def _is_spans(value: Any) -> bool:
 
 
 def _is_rank_runs(value: Any) -> bool:
-    """`[first, number, step]` of each run of a group's ranks."""
-    return (
-        isinstance(value, list)
-        and all(isinstance(one, list) and len(one) == 3 and all(map(_RANK.is_right, one)) and one[2] for one in value)
-        and all(first + number * step <= _MOST_RANKS for first, number, step in value)
-    )
+    """`[first, number, step]` of each run of a group's ranks, none of them twice."""
+    if not isinstance(value, list) or not all(
+        isinstance(one, list) and len(one) == 3 and all(map(_RANK.is_right, one)) and one[2] for one in value
+    ):
+        return False
+    count = sum(number for _, number, _ in value)
+    if count > _MOST_RANKS or any(first + number * step > _MOST_RANKS for first, number, step in value):
+        return False
+    ranks = {rank for first, number, step in value for rank in range(first, first + number * step, step)}
+    return len(ranks) == int(count)
 
 
 def _is_loops(value: Any) -> bool:
@@ -89,10 +95,12 @@ _NAMES: Final = _Field(
 )
 _SPANS: Final = _Field(_is_spans, "a list of pairs of ids' first and number")
 
+_MOST_PLACES: Final = 16_777_216
+"""Ids of places and groups. An array is as long as the largest."""
 _RANK: Final = _Field(_whole(0, _MOST_RANKS), f"a number from 0 to {_MOST_RANKS - 1:,}")
 _SIZE: Final = _Field(_whole(0, _MOST_RANKS + 1), f"a number from 0 to {_MOST_RANKS:,}")
-_RANK_RUNS: Final = _Field(_is_rank_runs, "a list of runs of ranks, each its first, number and step")
-_PLACE: Final = _Field(_whole(0, _MOST_RANKS), f"a number from 0 to {_MOST_RANKS - 1:,}")
+_RANK_RUNS: Final = _Field(_is_rank_runs, "a list of runs of ranks, each its first, number and step, no rank twice")
+_PLACE: Final = _Field(_whole(0, _MOST_PLACES), f"a number from 0 to {_MOST_PLACES - 1:,}")
 _PID: Final = _Field(_whole(0, _INT32), "the id of a process")
 _CODE: Final = _Field(_whole(1 - _INT32, _INT32), "an exit code")
 _SMALL: Final = _Field(_whole(0, _INT32), "a number from 0 to 2^31 - 1")
@@ -136,6 +144,7 @@ RANK: Final = Kinds(
             "desc": _TEXT.or_null,
             "backend": _TEXT.or_null,
             "epoch": _SMALL.or_null,
+            "size": _SIZE.or_null,
             "ranks": _RANK_RUNS,
         },
         "site": {
@@ -155,6 +164,7 @@ RANK: Final = Kinds(
         "off": {**_ABOUT, "why": _TEXT.or_null},
     },
     other=_ABOUT,
+    naming=frozenset({"group", "site", "signature"}),
 )
 """Of a rank."""
 
@@ -278,10 +288,19 @@ def sorted_out(lines: Iterable[tuple[int, _Line | None]], kinds: Kinds) -> tuple
     return good, bad
 
 
-def began_ns(lines: Iterable[_Line]) -> int:
-    """When a sampler started; where no line of its start is left, its last sign of life; 0 without any."""
-    times = [(line["kind"] == "start", line["time_ns"]) for line in lines if "time_ns" in line]
-    return int(max(times, default=(False, 0))[1])
+def began_ns(start_ns: int, last_ns: int) -> int:
+    """When a process began, by its start; by its last sign of life where that is not told or cannot be.
+
+    Args:
+        start_ns: Its start as told; 0: not told.
+        last_ns: Its last sign of life; 0: none.
+    """
+    return start_ns if start_ns and last_ns - start_ns <= _LONGEST_NS else last_ns
+
+
+def last_ns(lines: Iterable[_Line]) -> int:
+    """The last time that a file tells, its sign of life mostly; 0 without any."""
+    return max((int(line.get("time_ns") or 0) for line in lines), default=0)
 
 
 def _wrong(line: _Line, kinds: Kinds) -> str:
@@ -300,6 +319,10 @@ def _wrong(line: _Line, kinds: Kinds) -> str:
             return f"`{name}` is {_shown(value)}, not {field.what}"
     if kinds is SAMPLER and kind == "counters" and line["id"] + len(line["names"]) > _MOST_ID:
         return f"`id` is {line['id']}, too large for {len(line['names'])} names"
+    if kinds is RANK and kind == "group":
+        count = sum(number for _, number, _ in line["ranks"])
+        if count and line.get("size") not in (None, count):
+            return f"`ranks` are {count}, and `size` is {line['size']}"
     return ""
 
 

@@ -113,7 +113,9 @@ def _went_on_to_destroy(case: Case, rank: int) -> bool:
     if newest.is_empty() or newest["op"][0] != DESTROY:
         return False
     enter = newest["enter_ns"][0]
-    return case.gave_up_ns is None or (enter is not None and int(enter) < case.gave_up_ns)
+    told_ns = None if case.told_to_end is None else case.told_to_end.time_ns
+    ends = [at for at in (case.gave_up_ns, told_ns) if at is not None]
+    return not ends or (enter is not None and int(enter) < min(ends))
 
 
 def _guilty(case: Case, suspects: list[Suspect]) -> list[Suspect]:

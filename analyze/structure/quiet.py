@@ -13,7 +13,7 @@ from roundk.analyze.endings import Ending, How
 from roundk.analyze.finding import Evidence, Finding, Reason
 from roundk.analyze.names import Cause, Confidence, Structure
 from roundk.analyze.phrases import NS_PER_S, capital, duration, number_of, ranks_text, verb
-from roundk.analyze.structure import first_error, without_calls
+from roundk.analyze.structure import blame, first_error, without_calls
 from roundk.analyze.structure.last_seen import SHOWN_RANKS, last_evidence
 
 TOGETHER_NS: Final = NS_PER_S
@@ -152,9 +152,8 @@ def _errors(case: Case) -> list[Ending]:
 
 def _ended_from_outside(case: Case) -> bool:
     errors = _errors(case)
-    if case.told_to_end is not None:  # who fails after that fails because of it
-        told_ns = case.told_to_end.time_ns or 0
-        return all(e.at_ns is not None and e.at_ns >= told_ns for e in errors)
+    if case.told_to_end is not None:
+        return not errors
     return _killed_together(case, errors) or (not errors and any(e.from_outside for e in case.endings.values()))
 
 
@@ -164,6 +163,11 @@ def _killed_together(case: Case, errors: list[Ending]) -> bool:
         return False
     alive = [e.last_alive_ns for e in errors if e.last_alive_ns is not None]
     return len({e.signal for e in errors}) == 1 and len(alive) == len(errors) and max(alive) - min(alive) <= TOGETHER_NS
+
+
+def _is_own(ending: Ending) -> bool:
+    """It raised what neither a signal nor the loss of a peer is turned into."""
+    return not (ending.is_interrupt or blame.speaks_of_peers(ending))
 
 
 def _ways(case: Case) -> str:
@@ -190,11 +194,13 @@ def _ends(ends: list[Ending]) -> tuple[Evidence, ...]:
 
 def _killed(case: Case) -> Finding:
     ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
+    then = next((e for e in ends if e.told is not None and e.how is How.EXCEPTION and _is_own(e)), None)
+    after = "" if then is None else f" Rank {then.rank} then {then.text}."
     evidence = (*([] if case.told_to_end is None else [case.told_to_end.evidence]), *_ends(ends))
     return Finding(
         structure=Structure.INSUFFICIENT_EVIDENCE,
         summary=f"The whole job was ended from outside ({_ways(case)}), and no round had been open for longer than "
-        "usual: nothing recorded says that a rank was at fault.",
+        f"usual: nothing recorded says that a rank was at fault.{after}",
         reason=Reason(Cause.PROCESS_KILLED, Confidence.MEDIUM, "", evidence),
         evidence=evidence,
         next_steps=(

@@ -152,10 +152,11 @@ class Job:
     def clean(self, *ranks, at):
         return self.exits(*ranks, at=at, code=0, goodbye=True)
 
-    def fact(self, kind, text, *, rank=None, at=None, host="a"):
+    def fact(self, kind, text, *, rank=None, at=None, host="a", file="f"):
         time_ns = None if at is None else ns(at)
+        source = f"{host}/{file}.jsonl:1"
         self.facts.append(
-            {"time_ns": time_ns, "host": host, "rank": rank, "kind": kind, "text": text, "source": "a/f.jsonl:1"}
+            {"time_ns": time_ns, "host": host, "rank": rank, "kind": kind, "text": text, "source": source}
         )
         return self
 
@@ -234,9 +235,9 @@ class Job:
             "calls_lost": 0,
             "first_call": 1 if mine else None,
             "last_alive_ns": alive_ns,
-            "source": f"a/rank-{rank:05d}-{100 + rank}.jsonl",
         }
         row |= self.ranks[rank]
+        row.setdefault("source", f"{row['host']}/rank-{rank:05d}-{100 + rank}.jsonl")
         if row["data"] == "missing":
             row |= {"host": None, "pid": None, "last_alive_ns": None, "source": None}
         return row

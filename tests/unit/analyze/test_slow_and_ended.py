@@ -58,10 +58,85 @@ def interrupted(job, *, after, without=(1,)):
     return job
 
 
-def told(job, *hosts, before=0.05):
+def told(job, *hosts, before=0.05, name="SIGINT", ended=1.0):
     for host in hosts:
-        job.fact("signal", "SIGINT was forwarded to the job", at=job.clock - before, host=host)
-    return job.report(ended=job.clock + 1, exit_code=1)
+        job.fact("signal", f"{name} was forwarded to the job", at=job.clock - before, host=host, file="launcher-1")
+        job.fact("end", "the command ended with code 1", at=job.clock + ended, host=host, file="launcher-1")
+    return job.report(ended=job.clock + ended, exit_code=1)
+
+
+def left(job, rank, how, *, at):
+    """A rank's end in one of the ways in which a signal ends a process."""
+    if how == "clean":
+        job.clean(rank, at=at)
+    elif how == "killed":
+        job.exits(rank, at=at, signal=9)
+    elif how == "worker":
+        message = "DataLoader worker (pid 5) is killed by signal: Terminated."
+        job.raises(rank, at=at, kind="RuntimeError", message=message, site="load.py:9")
+    else:
+        job.exits(rank, at=at, code=how, goodbye=True)
+
+
+ENDS = ["clean", 143, 1, "worker", "killed"]
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_whatever_a_rank_makes_of_the_signal_it_is_not_why_the_job_hung(how):
+    job = Job().rounds(5).hang(without=[1], gave_up=20)
+    for rank in (0, 2, 3):
+        job.exits(rank, at=job.clock, signal=15)
+    left(job, 1, how, at=job.clock + (33 if how == "killed" else 0.1))
+    report = told(job, "a", name="SIGTERM", ended=40.0)
+    assert outline(report)[0] == "RANK_NOT_ENTERED"
+    assert outline(report)[1] in ("IDLE", "BUSY")
+    assert outline(report)[2] in ("UNDETERMINED", "HOST_STALL")
+    assert outline(report)[3] == (1,)
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_whatever_a_rank_makes_of_the_signal_a_job_that_was_well_blames_nobody(how):
+    job = Job().rounds(5).hang(without=[1], gave_up=0.06)
+    for rank in (0, 2, 3):
+        job.exits(rank, at=job.clock, signal=15)
+    left(job, 1, how, at=job.clock + (33 if how == "killed" else 0.0))
+    report = told(job, "a", name="SIGTERM", ended=40.0)
+    assert outline(report) == ("INSUFFICIENT_EVIDENCE", None, "PROCESS_KILLED", (), None, 3)
+    assert ("Rank 1 then raised RuntimeError" in report.verdicts[0].summary) is (how == "worker")
+
+
+@pytest.mark.parametrize("how", ["killed", "worker", 1])
+def test_what_came_before_the_signal_is_still_the_fault(how):
+    job = Job().rounds(5).hang(without=[1], gave_up=0.3)
+    left(job, 1, how, at=job.clock - 0.25)
+    for rank in (0, 2, 3):
+        job.exits(rank, at=job.clock, signal=15)
+    assert outline(told(job, "a", name="SIGTERM"))[:2] == ("RANK_NOT_ENTERED", "DEAD")
+    assert outline(told(job, "a", name="SIGTERM"))[3] == (1,)
+
+
+def test_a_signal_that_the_job_survived_is_not_what_ended_it():
+    job = Job().rounds(5).fact("signal", "SIGHUP was forwarded to the job", at=0.1, file="launcher-1")
+    job.clock += 3600
+    job.rounds(3).hang(without=[1], gave_up=2)
+    job.exits(1, at=job.clock - 1.99, signal=15)
+    for rank in (0, 2, 3):
+        job.raises(rank, at=job.clock, kind="RuntimeError", message="Connection closed by peer [127.0.0.1]:7564")
+    report = job.report(ended=job.clock + 5, exit_code=1)
+    assert outline(report)[1:4] == ("DEAD", "PROCESS_KILLED", (1,))
+
+
+def test_of_two_launchers_of_one_host_both_must_be_told():
+    job = interrupted(Job().rounds(5), after=20)
+    job.fact("end", "the command ended with code 1", at=job.clock + 1, file="launcher-2")
+    assert outline(told(job, "a"))[1:4] == ("DEAD", "EXCEPTION", (1,))
+
+
+def test_a_hosts_domain_or_another_name_of_its_folder_is_no_other_host():
+    job = interrupted(Job().rounds(5), after=20)
+    for rank in range(4):
+        job.rank(rank, host="vm.cluster.local", source=f"node-b/rank-{rank:05d}-1.jsonl")
+    assert outline(told(job, "node-b"))[:4] == ("RANK_NOT_ENTERED", "BUSY", "HOST_STALL", (1,))
 
 
 def test_ctrl_c_on_a_hung_job_tells_where_the_missing_rank_was():

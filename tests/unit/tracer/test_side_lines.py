@@ -191,7 +191,78 @@ def test_a_rank_whose_first_line_is_damaged_keeps_its_calls(change, job, fields)
     assert (found.world_size, found.attempts) == (4, whole.attempts)
 
 
-@pytest.mark.parametrize("size", [2**40, -1, "4"])
+@pytest.mark.parametrize(
+    ("name", "kind", "time_ns"),
+    [
+        ("launcher-", "start", 1_795_986_799_000_000_000),  # after all that the launcher did
+        ("launcher-", "start", 2**63 - 1),
+        ("rank-00001", "process", 1),
+        ("agent-", "exit", 1),
+    ],
+)
+def test_a_wrong_time_in_one_line_drops_no_file(change, job, name, kind, time_ns):
+    whole = reader.read_run(job)
+    change(name, kind, time_ns=time_ns)
+    found = reader.read_run(job)
+    assert calls_of(found) == calls_of(whole)
+    assert found.ranks["exit_signal"].to_pylist()[1:] == whole.ranks["exit_signal"].to_pylist()[1:]
+
+
+def test_a_samplers_wrong_start_drops_none_of_its_samples(tmp_path):
+    run = pathlib.Path(shutil.copytree(SAMPLE.with_name("link_flap"), tmp_path / "run"))
+    whole = reader.read_run(run)
+    [file] = run.glob("h1/links-*.jsonl")
+    write(file, [{**line, "time_ns": 1} if line["kind"] == "start" else line for line in objects(file.read_text())])
+    assert len(reader.read_run(run).counters) == len(whole.counters)
+
+
+def test_files_of_an_earlier_run_are_counted(job):
+    file = job / "node-a" / "rank-00007-1.jsonl"
+    file.write_text(json.dumps({"kind": "process", "rank": 7, "time_ns": 1_795_986_000_000_000_000}) + "\n")
+    try:
+        found = reader.read_run(job)
+    finally:
+        file.unlink()
+    assert len(found.ranks) == 4
+    assert any(note.startswith("1 file of processes that were gone before") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"ranks": [[0, 2, 1]]}, "`ranks` are 2, and `size` is 4"),
+        ({"ranks": [[0, 2, 1], [0, 2, 1]]}, "no rank twice"),
+        ({"ranks": [[0, 16_777_215, 1]]}, "`ranks` is"),
+        ({"ranks": [[0, 1_000_000, 1]] * 50}, "`ranks` is"),
+    ],
+)
+def test_members_that_cannot_be_are_told_and_nobodys(change, job, fields, why):
+    where = change("rank-00001", "group", **fields)
+    found = reader.read_run(job)
+    assert [one.path for one in found.unreadable] == [where]
+    assert why in found.unreadable[0].why
+    assert sorted(map(len, found.groups["ranks"].to_pylist())) == sorted(
+        map(len, reader.read_run(SAMPLE).groups["ranks"].to_pylist())
+    )
+
+
+def test_an_id_of_a_rank_is_given_once(job):
+    [file] = job.glob("node-a/rank-00001-*.jsonl")
+    text = file.read_text()
+    lines = objects(text)
+    at = next(at for at, line in enumerate(lines) if line["kind"] == "group" and line["name"] == "0")
+    write(file, [*lines[: at + 1], {**lines[at], "ranks": [[4, 4, 1]]}, *lines[at + 1 :]])
+    try:
+        found = reader.read_run(job)
+    finally:
+        file.write_text(text)
+    assert [(one.path, "gives the same id" in one.why) for one in found.unreadable] == [
+        (f"{file.relative_to(job)}:{at + 2}", True)
+    ]
+    assert calls_of(found) == calls_of(reader.read_run(SAMPLE))
+
+
+@pytest.mark.parametrize("size", [2**40, 1_000_000, -1, "4"])
 def test_a_world_size_beyond_reason_is_no_size(change, job, size):
     change("rank-00001", "process", world_size=size)
     found = reader.read_run(job)
