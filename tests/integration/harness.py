@@ -129,3 +129,16 @@ def analyze(path, *options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.stdout, done.stderr
     return Analysis(done.returncode, json.loads(done.stdout))
+
+
+def culprits_of(folder):
+    """The ranks that the analysis of the run in a folder blames, in this process; none where there is no run."""
+    from click.testing import CliRunner
+
+    from roundk.analyze.commands.analyze import command
+
+    run = pathlib.Path(folder) / "run"
+    if not run.exists():
+        return set()
+    done = CliRunner().invoke(command, ["--format", "json", str(run)])
+    return {rank for verdict in json.loads(done.stdout)["verdicts"] for rank in verdict["culprit_ranks"]}

@@ -9,15 +9,11 @@ import concurrent.futures
 import json
 import multiprocessing
 import os
-import pathlib
 import subprocess
 import sys
 
 import harness
 import pytest
-from click.testing import CliRunner
-
-from roundk.analyze.commands.analyze import command as analyze
 
 RANKS = 2
 SMALL = "8m"
@@ -287,22 +283,13 @@ def test_whatever_fails_of_roundk_the_job_comes_to_the_same_numbers_and_the_same
 def test_no_rank_is_blamed_for_its_recorder(injected):
     """A job that fails by itself may have a culprit, but no other than with the recorder whole."""
     cases = cases_of(injected)
-    wholes = [ran["whole"] for ran in injected["jobs"].values()]
+    wholes = [ran["whole"]["folder"] for ran in injected["jobs"].values()]
     fresh = multiprocessing.get_context("spawn")  # this process has threads by now
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=fresh) as pool:
-        named = dict(zip(injected["jobs"], pool.map(culprits_of, wholes), strict=True))
-        found = pool.map(culprits_of, [case for _, _, _, case in cases], chunksize=10)
+        named = dict(zip(injected["jobs"], pool.map(harness.culprits_of, wholes), strict=True))
+        found = pool.map(harness.culprits_of, [case["folder"] for _, _, _, case in cases], chunksize=10)
         blamed = {(job, target): ranks - named[job] for (job, target, _, _), ranks in zip(cases, found, strict=True)}
     assert {place: ranks for place, ranks in blamed.items() if ranks} == {}
-
-
-def culprits_of(case):
-    run = pathlib.Path(case["folder"]) / "run"
-    if not run.exists():
-        return set()
-    done = CliRunner().invoke(analyze, ["--format", "json", str(run)])  # no process for each: there are hundreds
-    verdicts = json.loads(done.stdout)["verdicts"]
-    return {rank for verdict in verdicts for rank in verdict["culprit_ranks"]}
 
 
 def test_what_a_signals_handler_raises_inside_roundk_comes_out_and_leaves_the_recorder_on(start, tmp_path):
