@@ -48,19 +48,24 @@ def told_to_end(
         calls: As `calls.ready` makes them.
         gave_up_ns: When the first call failed for good.
     """
-    completed = calls.filter(pl.col("outcome").cast(pl.String) == "completed")["end_ns"].max()
-    since = completed - _SURVIVED_NS if isinstance(completed, int) else 0
     names = tuple(number.name for number in FROM_OUTSIDE)
+    signals = [fact for fact in told(trace, ("signal", "elastic_told")) if fact.text.startswith(names)]
+    if not signals:
+        return None
+    completed = calls.filter(pl.col("outcome") == "completed")["end_ns"].max()
+    since = completed - _SURVIVED_NS if isinstance(completed, int) else 0
+    by_launchers = any(fact.kind == "signal" for fact in signals)  # who note it themselves; else their logs tell
     first: dict[str, Told] = {}
-    for fact in told(trace, ("signal",)) or told(trace, ("elastic_told",)):
-        if fact.time_ns is not None and fact.time_ns >= since and fact.text.startswith(names):
+    for fact in signals:
+        if fact.time_ns is not None and fact.time_ns >= since and (fact.kind == "signal" or not by_launchers):
             first.setdefault(_file(fact.source), fact)
     times = [fact.time_ns or 0 for fact in first.values()]
     if not times or max(times) - min(times) > _TOGETHER_NS:
         return None
     folders = {_folder(file) for file in first}
     spared = any(_folder(ending.source) not in folders for ending in endings.values() if ending.source)
-    if spared or not _launchers(trace) <= set(first) or (gave_up_ns or max(times)) < min(times) - _GAVE_UP_NS:
+    gave_up_before = gave_up_ns is not None and gave_up_ns < min(times) - _GAVE_UP_NS
+    if spared or gave_up_before or not _launchers(trace) <= set(first):
         return None
     return min(first.values(), key=lambda fact: fact.time_ns or 0)
 
@@ -68,7 +73,7 @@ def told_to_end(
 def because_of(endings: Mapping[int, Ending], end: Told) -> dict[int, Ending]:
     """The endings, those after a signal that ended the job marked as such."""
     at_ns = end.time_ns or 0
-    return {rank: replace(one, told=end.text) if _is_after(one, at_ns) else one for rank, one in endings.items()}
+    return {rank: replace(one, was_told=True) if _is_after(one, at_ns) else one for rank, one in endings.items()}
 
 
 def _is_after(ending: Ending, told_ns: int) -> bool:

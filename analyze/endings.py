@@ -63,7 +63,7 @@ class Ending:
         data: What there is of its recording: present, empty, truncated or missing.
         fatal: The stack that a fatal signal of its own doing left.
         is_timed: When it ended is told; else `at_ns` is but its last sign of life.
-        told: What told the whole job to end before this rank did; None: nothing.
+        was_told: The whole job had been told to end before this rank did.
     """
 
     rank: int
@@ -84,7 +84,7 @@ class Ending:
     source: str
     fatal: stacks.Dump | None = None
     is_timed: bool = True
-    told: str | None = None
+    was_told: bool = False
 
     @property
     def told_ns(self) -> int | None:
@@ -99,7 +99,7 @@ class Ending:
     @property
     def from_outside(self) -> bool:
         """It was ended by a signal that is sent to whole jobs, or after one was."""
-        if self.told is not None:
+        if self.was_told:
             return True
         return self.is_interrupt or (self.how is How.SIGNAL and self.signal in FROM_OUTSIDE)
 

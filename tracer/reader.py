@@ -30,6 +30,8 @@ HOST_FILES = ("rank-*-*.jsonl", "launcher-*.jsonl", "links-*.jsonl")
 
 _SEGMENT = re.compile(r"((?:rank-\d+|links)-\d+(?:\.\d+)?)-\d+\.arrow")
 _LINKS = re.compile(r"links-\d+(?:\.\d+)?\.jsonl")
+_LATE_NS = 5_000_000_000
+"""The sign of life is as old as this at most when the start is noted."""
 
 
 @dataclass(frozen=True)
@@ -310,17 +312,13 @@ def _of_this_run(
     return kept, min((starts[name] for name, _ in kept), default=0)
 
 
-_LATE_NS = 5_000_000_000
-"""The sign of life is as old as this at most when the start is noted."""
-
-
 def _began_ns(lines: list[dict[str, Any]]) -> int:
     """When a launcher began; 0 where its start is later than all that it did: a clock was put back, or damage."""
-    start = max((int(line["time_ns"]) for line in lines if line.get("kind") == "start"), default=0)
+    start = side_lines.last_ns(line for line in lines if line.get("kind") == "start")
     last = side_lines.last_ns(line for line in lines if line.get("kind") != "start")
     return 0 if 0 < last < start - _LATE_NS else start
 
 
 def _sampler_began_ns(lines: list[dict[str, Any]]) -> int:
-    start = max((int(line["time_ns"]) for line in lines if line.get("kind") == "start"), default=0)
+    start = side_lines.last_ns(line for line in lines if line.get("kind") == "start")
     return side_lines.began_ns(start, side_lines.last_ns(lines))

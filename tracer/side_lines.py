@@ -20,6 +20,8 @@ _MOST_ID: Final = 1_048_576
 """Ids of counters: 16 times as many as a sampler gives. An array is as long as the largest."""
 _MOST_RANKS: Final = 1_048_576
 """More than the largest job has; there is a row for each."""
+_MOST_PLACES: Final = 16_777_216
+"""Ids of places and groups. An array is as long as the largest."""
 _LONGEST_NS: Final = 366 * 86_400_000_000_000
 """A year: no process of a job lives longer."""
 _MOST_LAG_MS: Final = 86_400_000
@@ -72,6 +74,8 @@ def _is_rank_runs(value: Any) -> bool:
     count = sum(number for _, number, _ in value)
     if count > _MOST_RANKS or any(first + number * step > _MOST_RANKS for first, number, step in value):
         return False
+    if len(value) == 1:  # as nearly all are, and in the files of all ranks: there is nothing to go through
+        return True
     ranks = {rank for first, number, step in value for rank in range(first, first + number * step, step)}
     return len(ranks) == int(count)
 
@@ -95,8 +99,6 @@ _NAMES: Final = _Field(
 )
 _SPANS: Final = _Field(_is_spans, "a list of pairs of ids' first and number")
 
-_MOST_PLACES: Final = 16_777_216
-"""Ids of places and groups. An array is as long as the largest."""
 _RANK: Final = _Field(_whole(0, _MOST_RANKS), f"a number from 0 to {_MOST_RANKS - 1:,}")
 _SIZE: Final = _Field(_whole(0, _MOST_RANKS + 1), f"a number from 0 to {_MOST_RANKS:,}")
 _RANK_RUNS: Final = _Field(_is_rank_runs, "a list of runs of ranks, each its first, number and step, no rank twice")

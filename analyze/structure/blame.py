@@ -105,8 +105,8 @@ def ended_first(case: Case, ending: Ending, others: Iterable[Ending]) -> bool:
     """
     peers = [other for other in others if other.rank != ending.rank]
     echo = (ending.how in _ECHOES and ending.rank in case.failed_ranks) or may_be_echo(case, ending)
-    itself = not (echo or ending.told is not None or _by_its_watchdog(case, ending))
-    if ending.how is How.UNKNOWN or not itself or _held_the_gil(case, ending):
+    follows = echo or ending.was_told or _by_its_watchdog(case, ending)
+    if ending.how is How.UNKNOWN or follows or _held_the_gil(case, ending):
         return False
     if ending.how is How.CLEAN and ending.exit_code == 0:
         return True  # Nobody else can make a process leave with code 0.

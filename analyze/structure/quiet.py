@@ -194,7 +194,7 @@ def _ends(ends: list[Ending]) -> tuple[Evidence, ...]:
 
 def _killed(case: Case) -> Finding:
     ends = [e for e in case.endings.values() if e.how is not How.UNKNOWN]
-    then = next((e for e in ends if e.told is not None and e.how is How.EXCEPTION and _is_own(e)), None)
+    then = next((e for e in ends if e.was_told and e.how is How.EXCEPTION and _is_own(e)), None)
     after = "" if then is None else f" Rank {then.rank} then {then.text}."
     evidence = (*([] if case.told_to_end is None else [case.told_to_end.evidence]), *_ends(ends))
     return Finding(

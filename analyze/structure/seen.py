@@ -69,7 +69,7 @@ def at_work(case: Case, rank: int, stuck: StuckRound) -> Reason | None:
 def _interrupted(case: Case, rank: int) -> Reason | None:
     """The exception into which a rank turned the signal that ended the job says where it was."""
     ending, told = case.endings.get(rank), case.told_to_end
-    if told is None or ending is None or ending.told is None or not ending.where:
+    if told is None or ending is None or not (ending.was_told and ending.where):
         return None
     because = f"it was at {ending.where} when the job was told to end"
     return Reason(Cause.HOST_STALL, Confidence.MEDIUM, because, (told.evidence,))
